@@ -1,0 +1,157 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// checker collects the problems of values that can be read but make no sense.
+type checker struct {
+	config   *Config
+	problems []Problem
+}
+
+// check reads the files of secrets and returns what is wrong with the values that the scope needs.
+func (c *Config) check(scope Scope) []Problem {
+	k := &checker{config: c}
+	k.http()
+	k.log()
+	if scope >= ForDatabase {
+		k.postgres()
+		k.outbox()
+	}
+	if scope >= ForRelay {
+		k.kafka()
+		k.require("limits.in_flight_bytes", c.Limits.InFlightBytes >= 64<<10, "too small", "give at least 64KiB")
+		k.require("shutdown_timeout", c.ShutdownTimeout > 0, "not positive", "give a duration such as 30s")
+	}
+	return k.problems
+}
+
+// require notes a problem with a key unless ok.
+func (k *checker) require(key string, ok bool, what, next string) {
+	if !ok {
+		k.problems = append(k.problems, Problem{Where: k.config.origins[key], Key: key, What: what, Next: next})
+	}
+}
+
+func (k *checker) oneOf(key, value string, choices ...string) {
+	k.require(key, slices.Contains(choices, value), fmt.Sprintf("%q is not a choice", value),
+		"choose one of "+strings.Join(choices, ", "))
+}
+
+// readSecret returns the content of a file of a secret without its trailing newline.
+func (k *checker) readSecret(key, path string) string {
+	text, err := os.ReadFile(path)
+	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
+		err = pathErr.Err
+	}
+	k.require(key, err == nil, fmt.Sprintf("read %s: %v", path, err), "make the file readable for the relay, or correct the path")
+	return strings.TrimRight(string(text), "\r\n")
+}
+
+var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+
+func (k *checker) postgres() {
+	p := &k.config.Postgres
+	k.require("postgres.url", p.URL != "" || k.config.origins["postgres.url"] != "", "not set",
+		"set it in the file, as CDC_RELAY_POSTGRES_URL or with --database-url")
+	if p.PasswordFile != "" {
+		password := k.readSecret("postgres.password_file", p.PasswordFile)
+		if url, err := p.URL.withPassword(password); err == nil {
+			p.URL = url
+		}
+	}
+	if _, err := pgconn.ParseConfig(string(p.URL)); err != nil {
+		k.require("postgres.url", false, parseReason(err), "write it as postgres://user@host:5432/database?sslmode=verify-full")
+	}
+	k.require("postgres.slot", slotName.MatchString(p.Slot), fmt.Sprintf("%q cannot be a slot's name", p.Slot),
+		"use lower-case letters, digits and underscores, at most 63")
+	k.require("postgres.publication", p.Publication != "" && len(p.Publication) <= 63,
+		fmt.Sprintf("%q cannot be a publication's name", p.Publication), "use 1 to 63 bytes")
+	k.require("postgres.wal_sender_timeout", p.WALSenderTimeout >= time.Second, "too short", "give at least 1s")
+	k.oneOf("postgres.failover_slot", p.FailoverSlot, "auto", "off")
+}
+
+// parseReason is why a connection string was refused, without the string: pgx redacts passwords,
+// but a string that it cannot parse may hold one where it does not look.
+func parseReason(err error) string {
+	reason := err.Error()
+	if parse := (*pgconn.ParseConfigError)(nil); errors.As(err, &parse) {
+		if _, after, ok := strings.Cut(reason, "`: "); ok {
+			reason = after
+		}
+	}
+	return reason
+}
+
+func (k *checker) outbox() {
+	o := &k.config.Outbox
+	k.require("outbox.table", len(o.Table) > 0, "not set", "name the table, such as public.outbox")
+	for field, column := range o.Columns {
+		k.require("outbox.columns", field != "" && column != "", fmt.Sprintf("field %q has column %q", field, column), "name both")
+	}
+	for header, column := range o.HeaderColumns {
+		k.require("outbox.header_columns", header != "" && column != "", fmt.Sprintf("header %q has column %q", header, column), "name both")
+	}
+}
+
+func (k *checker) kafka() {
+	c := &k.config.Kafka
+	k.require("kafka.brokers", len(c.Brokers) > 0, "not set",
+		"name the bootstrap brokers in the file, as CDC_RELAY_KAFKA_BROKERS or as KAFKA_BROKERS")
+	for _, address := range c.Brokers {
+		k.address("kafka.brokers", address)
+	}
+	k.oneOf("kafka.compression", c.Compression, "none", "gzip", "snappy", "lz4", "zstd")
+	k.require("kafka.max_message_bytes", c.MaxMessageBytes >= 1<<10 && c.MaxMessageBytes <= 64<<20,
+		"out of range", "give 1KiB to 64MiB")
+	k.createTopics()
+	k.sasl()
+}
+
+func (k *checker) createTopics() {
+	t := k.config.Kafka.CreateTopics
+	k.require("kafka.create_topics.partitions", t.Partitions >= 0, "negative", "give the number of partitions, or 0")
+	k.require("kafka.create_topics.replication_factor", t.ReplicationFactor >= 0 && t.ReplicationFactor < 1<<15, "out of range",
+		"give the number of replicas, or 0 for the broker's default")
+	k.require("kafka.create_topics.partitions", t.Partitions > 0 || t.ReplicationFactor == 0 && len(t.Config) == 0,
+		"not set, so that no topic is created", "give the number of partitions, or write kafka.create_topics: false")
+}
+
+func (k *checker) sasl() {
+	s := &k.config.Kafka.SASL
+	if s.Mechanism == "" {
+		k.require("kafka.sasl.mechanism", s.Username == "" && s.Password == "" && s.PasswordFile == "",
+			"not set, though there are credentials", "choose one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512")
+		return
+	}
+	k.oneOf("kafka.sasl.mechanism", s.Mechanism, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+	if s.PasswordFile != "" {
+		s.Password = Secret(k.readSecret("kafka.sasl.password_file", s.PasswordFile))
+	}
+	k.require("kafka.sasl.username", s.Username != "", "not set", "name the user")
+	k.require("kafka.sasl.password", s.Password != "" || s.PasswordFile != "", "not set", "set it, or kafka.sasl.password_file")
+}
+
+func (k *checker) http() { k.address("http.listen", k.config.HTTP.Listen) }
+
+// address requires host:port.
+func (k *checker) address(key, address string) {
+	_, port, err := net.SplitHostPort(address)
+	k.require(key, err == nil && port != "", fmt.Sprintf("%q is not an address", address), "write host:port")
+}
+
+func (k *checker) log() {
+	k.oneOf("log.level", k.config.Log.Level, "debug", "info", "warn", "error")
+	k.oneOf("log.format", k.config.Log.Format, "auto", "text", "json")
+}

@@ -1,0 +1,213 @@
+// Package config holds the settings of cdc-relay: one struct, read from defaults, a YAML file,
+// CDC_RELAY_… variables and flags, in this order, and turned into the Config of each package that
+// does the work. It opens no connection and reads no file but the YAML file and the secrets that
+// it names. Only the commands import it.
+//
+// The comments below are the reference that users read: docs/configuration.md is made from them
+// (go test ./internal/config -run TestReference -update).
+package config
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Config is every setting of the relay. Its zero value is not usable; start from Default or Load.
+type Config struct {
+	Postgres Postgres `yaml:"postgres"`
+	Outbox   Outbox   `yaml:"outbox"`
+	Kafka    Kafka    `yaml:"kafka"`
+	Routing  Routing  `yaml:"routing"`
+	Limits   Limits   `yaml:"limits"`
+	HTTP     HTTP     `yaml:"http"`
+	Log      Log      `yaml:"log"`
+
+	// How long a stop may take: the relay stops reading, waits until what it has sent is
+	// acknowledged, confirms it and leaves. When the time is over it leaves all the same and says how
+	// many rows will be sent again. Keep it below the grace period of the supervisor (30s in
+	// Kubernetes).
+	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
+
+	// origins says where each key that is not at its default was set, for messages.
+	origins map[string]string
+}
+
+// Postgres says which server to read from and what the relay owns there.
+type Postgres struct {
+	// Connection string, as a URL or as keyword=value pairs. It must lead to the server itself, not
+	// to a pooler in transaction mode. When it is empty, `DATABASE_URL` is used, then libpq's `PG*`
+	// variables; `PG*` also fills what the string leaves out, as in psql. Flag: `--database-url`.
+	URL ConnString `yaml:"url"`
+
+	// File that holds the password (a trailing newline is dropped). Wins over a password in the
+	// connection string and over `PGPASSWORD`, so that the string can be kept in plain sight.
+	PasswordFile string `yaml:"password_file"`
+
+	// Replication slot. It is also the lock between relays: who streams from it is the leader, others
+	// wait for it. Lower-case letters, digits and underscores, at most 63.
+	Slot string `yaml:"slot"`
+
+	// Publication that lists the outbox tables, insert-only.
+	Publication string `yaml:"publication"`
+
+	// `wal_sender_timeout` of the relay's own replication connection: how long a dead peer can go
+	// unnoticed on either side. The relay sends its position at least every third of it.
+	WALSenderTimeout time.Duration `yaml:"wal_sender_timeout"`
+
+	// `auto` creates the slot as a failover slot on PostgreSQL 17 and newer, so that it survives a
+	// switch to a standby; `off` never does.
+	FailoverSlot string `yaml:"failover_slot"`
+}
+
+// Outbox says which tables hold the events and what their columns mean.
+type Outbox struct {
+	// Table, or list of tables, that applications insert events into, written as in SQL: folded to
+	// lower case unless quoted, in schema public unless qualified.
+	Table Names `yaml:"table"`
+
+	// Column of the table that holds each field, for tables with other names than the default ones:
+	// `id`, `aggregatetype`, `aggregateid`, `type`, `payload`, `headers`, `created_at`,
+	// `aggregateversion`, `correlationid`, `causationid`, `schemaversion`. Exact names, not folded. A
+	// field that is not listed here is in the column of its own name; further names may be added for
+	// the templates. The table needs the id, the payload and what the templates use; every other
+	// column may be absent.
+	Columns map[string]string `yaml:"columns"`
+
+	// Further columns to send as headers: header name to exact column name.
+	HeaderColumns map[string]string `yaml:"header_columns"`
+
+	// Tables of the publication whose inserts are passed over, written as in SQL. An insert into any
+	// other table that is not an outbox table stops the relay, since it may be an outbox table that
+	// was renamed.
+	IgnoredTables Names `yaml:"ignored_tables"`
+}
+
+// Kafka says where records go.
+type Kafka struct {
+	// Bootstrap addresses, host:port; give several, since a single one that dies cannot be replaced.
+	// When it is empty, `KAFKA_BROKERS` is used, then `KAFKA_BOOTSTRAP_SERVERS`. Records are always
+	// produced idempotently and acknowledged by all in-sync replicas.
+	Brokers Names `yaml:"brokers"`
+
+	// Compression of batches: `none`, `gzip`, `snappy`, `lz4` or `zstd`.
+	Compression string `yaml:"compression"`
+
+	// Largest batch. A single record that is larger goes alone, and the broker decides. Keep it at or
+	// below the topic's `max.message.bytes`.
+	MaxMessageBytes Bytes `yaml:"max_message_bytes"`
+
+	// `false`: a row whose topic does not exist waits for it. A mapping: the relay creates the topic.
+	CreateTopics CreateTopics `yaml:"create_topics"`
+
+	TLS  TLS  `yaml:"tls"`
+	SASL SASL `yaml:"sasl"`
+}
+
+// CreateTopics is how missing topics are created; without partitions none is.
+type CreateTopics struct {
+	// Partitions of a new topic; 0 creates none. A later change of the count moves keys to other
+	// partitions, so choose with room to grow.
+	Partitions int `yaml:"partitions"`
+
+	// Replication factor of a new topic; 0 leaves it to the broker.
+	ReplicationFactor int `yaml:"replication_factor"`
+
+	// Topic settings of a new topic, such as `retention.ms`. `min.insync.replicas` is set to 2 when the
+	// replication factor is 3 or more and it is not given here.
+	Config map[string]string `yaml:"config"`
+}
+
+// TLS of the connections to the brokers.
+type TLS struct {
+	// Encrypt, and verify the brokers' certificates with the system's roots. Any other key of this
+	// section turns it on too.
+	Enabled bool `yaml:"enabled"`
+
+	// PEM file of the authorities to trust instead of the system's.
+	CAFile string `yaml:"ca_file"`
+
+	// PEM file of the client's certificate, for mutual TLS.
+	CertFile string `yaml:"cert_file"`
+
+	// PEM file of the client's key.
+	KeyFile string `yaml:"key_file"`
+
+	// Name to expect in the brokers' certificates instead of the host that was dialled.
+	ServerName string `yaml:"server_name"`
+}
+
+// SASL is how the relay says to the brokers who it is; without a mechanism it does not.
+type SASL struct {
+	// `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`. PLAIN sends the password itself: use it with TLS.
+	Mechanism string `yaml:"mechanism"`
+
+	// User name.
+	Username string `yaml:"username"`
+
+	// Password; better kept in a file or in `CDC_RELAY_KAFKA_SASL_PASSWORD`.
+	Password Secret `yaml:"password"`
+
+	// File that holds the password (a trailing newline is dropped); wins over the password.
+	PasswordFile string `yaml:"password_file"`
+}
+
+// Routing decides the topic and the key of each record, from templates in which {name} stands for
+// a field of the row. A change moves rows to other places: what is not confirmed is sent again.
+type Routing struct {
+	// Topic template.
+	Topic string `yaml:"topic"`
+
+	// Key template. A template that is nothing but one field gives a NULL key for a NULL column.
+	Key string `yaml:"key"`
+}
+
+// Limits bound what the relay uses.
+type Limits struct {
+	// Bytes of rows read but not yet acknowledged, over all partitions. When they are used up the
+	// relay stops reading, and Postgres holds the rest.
+	InFlightBytes Bytes `yaml:"in_flight_bytes"`
+}
+
+// HTTP is the server of /livez, /readyz and /metrics.
+type HTTP struct {
+	// Address to listen on, host:port. It has no authentication: expose it to the inside only.
+	Listen string `yaml:"listen"`
+}
+
+// Log is how the relay logs, on standard error.
+type Log struct {
+	// `debug`, `info`, `warn` or `error`. In a steady state nothing is logged at info. Flag:
+	// `--log-level`.
+	Level string `yaml:"level"`
+
+	// `text`, `json`, or `auto`: text on a terminal, JSON elsewhere. Flag: `--log-format`.
+	Format string `yaml:"format"`
+}
+
+// Default returns the settings that hold where nothing else is said.
+func Default() Config {
+	return Config{
+		Postgres: Postgres{
+			Slot:             "cdc_relay",
+			Publication:      "cdc_relay",
+			WALSenderTimeout: 10 * time.Second,
+			FailoverSlot:     "auto",
+		},
+		Outbox:          Outbox{Table: Names{"public.outbox"}},
+		Kafka:           Kafka{Compression: "none", MaxMessageBytes: 1 << 20},
+		Routing:         Routing{Topic: "outbox.event.{aggregatetype}", Key: "{aggregateid}"},
+		Limits:          Limits{InFlightBytes: 16 << 20},
+		HTTP:            HTTP{Listen: "127.0.0.1:9640"},
+		Log:             Log{Level: "info", Format: "auto"},
+		ShutdownTimeout: 30 * time.Second,
+	}
+}
+
+// LogValue gives every key with its value, secrets redacted.
+func (c *Config) LogValue() slog.Value {
+	var attrs []slog.Attr
+	for _, f := range fields(c) {
+		attrs = append(attrs, slog.String(f.key, f.text()))
+	}
+	return slog.GroupValue(attrs...)
+}

@@ -1,0 +1,100 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// EnvPrefix starts the name of every variable that sets a key.
+const EnvPrefix = "CDC_RELAY_"
+
+// field is one key of the configuration and the place that holds its value. Sections are structs,
+// keys are everything else, so that a key has one name, one variable and one way to be read.
+type field struct {
+	key   string // such as kafka.tls.ca_file
+	value reflect.Value
+}
+
+// fields lists every key of c in the order of the struct; setting a field's value sets it in c.
+func fields(c *Config) []field {
+	return appendFields(nil, "", reflect.ValueOf(c).Elem())
+}
+
+func appendFields(out []field, prefix string, section reflect.Value) []field {
+	for i := range section.NumField() {
+		tag, ok := section.Type().Field(i).Tag.Lookup("yaml")
+		if !ok {
+			continue
+		}
+		key := prefix + tag
+		if v := section.Field(i); v.Kind() == reflect.Struct {
+			out = appendFields(out, key+".", v)
+		} else {
+			out = append(out, field{key, v})
+		}
+	}
+	return out
+}
+
+// env is the variable that sets the field.
+func (f field) env() string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(f.key, ".", "_"))
+}
+
+// text is the field's value for people, secrets redacted.
+func (f field) text() string { return fmt.Sprint(f.value.Interface()) }
+
+// setText sets the field from a variable or a flag: text as it stands where the type takes text,
+// else read as YAML.
+func (f field) setText(text string) error {
+	if f.value.Kind() == reflect.String {
+		f.value.SetString(text)
+		return nil
+	}
+	if u, ok := f.value.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return u.UnmarshalText([]byte(text))
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) != 1 {
+		return fmt.Errorf("want %s", f.want())
+	}
+	return f.setNode(doc.Content[0])
+}
+
+// setNode sets the field from a value of the YAML file. A value set here replaces what was there
+// before: lists and mappings are not merged.
+func (f field) setNode(node *yaml.Node) error {
+	fresh := reflect.New(f.value.Type())
+	if u, ok := fresh.Interface().(encoding.TextUnmarshaler); ok && node.Kind == yaml.ScalarNode {
+		if err := u.UnmarshalText([]byte(node.Value)); err != nil {
+			return err
+		}
+	} else if err := node.Decode(fresh.Interface()); err != nil {
+		return fmt.Errorf("want %s", f.want())
+	}
+	f.value.Set(fresh.Elem())
+	return nil
+}
+
+// want names what a value must look like. It stands in for the decoder's own error, which speaks
+// of Go types and quotes the value.
+func (f field) want() string {
+	switch f.value.Interface().(type) {
+	case fmt.Stringer: // time.Duration, and the types of this package that are not read as text
+		if f.value.Kind() == reflect.Int64 {
+			return "a duration such as 10s or 1m30s"
+		}
+		return "a name or a list of names"
+	case bool:
+		return "true or false"
+	case int:
+		return "a whole number"
+	case map[string]string:
+		return "a mapping such as {name: value}"
+	}
+	return "text"
+}
