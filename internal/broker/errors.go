@@ -1,0 +1,144 @@
+package broker
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+)
+
+// ErrUnknownTopic is returned by Partitions and TopicSettings when the cluster
+// answered and has no such topic.
+var ErrUnknownTopic = errors.New("topic does not exist")
+
+// Error is a request that failed. Its text ends with the likely cause where one is
+// known, and never holds credentials or record contents.
+type Error struct {
+	// Op is what was attempted, such as "produce to orders[3]".
+	Op string
+	// Hint is the likely cause and the next step; empty when Err says enough.
+	Hint string
+	// Err is the cause, a kafka.Error where a broker answered with a code.
+	Err error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return fmt.Sprintf("%s: %v", e.Op, e.Err)
+	}
+	return fmt.Sprintf("%s: %v (%s)", e.Op, e.Err, e.Hint)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Code is the Kafka error code in err's chain, 0 when there is none.
+func Code(err error) int {
+	var k kafka.Error
+	if errors.As(err, &k) {
+		return int(k)
+	}
+	return 0
+}
+
+// MayHaveBeenWritten reports whether a request that ended with err can have
+// reached a broker. It is false only for what is refused on this side before a
+// byte is written: no connection, no leader known, topic or partition not in the
+// metadata. Everything else, a time-out above all, may still be appended later.
+func MayHaveBeenWritten(err error) bool {
+	if err == nil {
+		return true
+	}
+	var d *dialError
+	switch {
+	case errors.As(err, &d),
+		errors.Is(err, protocol.ErrNoLeader),
+		errors.Is(err, protocol.ErrNoTopic),
+		errors.Is(err, protocol.ErrNoPartition),
+		errors.Is(err, kafka.BrokerNotAvailable),
+		errors.Is(err, ErrUnknownTopic):
+		return false
+	}
+	return true
+}
+
+// fail wraps err with the operation and what an operator should look at.
+func (b *Broker) fail(op string, err error) error {
+	return &Error{Op: op, Hint: b.hint(err), Err: err}
+}
+
+// hint names the likely cause. The broker often says no more than to close the
+// connection, so the configuration is part of the evidence.
+func (b *Broker) hint(err error) string {
+	if h := certificateHint(err); h != "" {
+		return h
+	}
+	var dial *dialError
+	var alert tls.AlertError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &dial):
+		return "no broker is listening there, or a firewall is in between: check kafka.brokers and the brokers' advertised.listeners"
+	case errors.As(err, &record):
+		return "the listener does not speak TLS: remove kafka.tls or use the TLS listener's port"
+	case errors.As(err, &alert), strings.Contains(err.Error(), "remote error: tls"):
+		return "the broker refused the TLS handshake: it may want a client certificate, set kafka.tls.cert_file and key_file"
+	case strings.Contains(err.Error(), "expecting TLS"):
+		return "the listener speaks TLS: configure kafka.tls"
+	case errors.Is(err, kafka.UnsupportedSASLMechanism):
+		return "the listener does not offer " + b.cfg.SASL.Mechanism + ": check kafka.sasl.mechanism"
+	case errors.Is(err, kafka.IllegalSASLState):
+		return "the listener does not use SASL: remove kafka.sasl or use the SASL listener's port"
+	case errors.Is(err, kafka.SASLAuthenticationFailed):
+		return "wrong kafka.sasl username or password, or the user is unknown for this mechanism"
+	case closed(err):
+		return b.closedHint()
+	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		return "the broker did not answer in time: it is frozen, overloaded or unreachable"
+	}
+	return ""
+}
+
+func certificateHint(err error) string {
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, &unknown):
+		return "the broker's certificate is not signed by a trusted authority: set kafka.tls.ca_file"
+	case errors.As(err, &host):
+		return "the broker's certificate is for another name: set kafka.tls.server_name or correct the address"
+	case errors.As(err, &invalid):
+		return "the broker's certificate is not valid: check its dates and usage"
+	}
+	return ""
+}
+
+func (b *Broker) closedHint() string {
+	switch {
+	case b.cfg.TLS.on():
+		return "the broker closed the connection: the listener may not speak TLS, or it wants a client certificate"
+	case b.cfg.SASL.Mechanism == "":
+		return "the broker closed the connection: it is stopping, or the listener wants TLS or SASL"
+	}
+	return "the broker closed the connection: it is stopping, or the listener wants TLS"
+}
+
+func closed(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+func isTimeout(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
+}
