@@ -1,0 +1,183 @@
+// Package catalog is everything cdc-relay asks of PostgreSQL over an ordinary
+// connection: server facts, tables, publication, slot and the relay's own state
+// row, the checks over them, and the SQL that sets them up. No other package
+// contains catalog SQL.
+//
+// It does not stream (that is package wal) and it does not reconnect: a [DB]
+// whose connection is lost answers every call with an error of class
+// [Unreachable], and the caller opens a new one.
+//
+// Every catalog name is qualified and every statement stands alone, so nothing
+// depends on the role's search_path or on state left in the session.
+package catalog
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ApplicationName is the application_name of every connection that cdc-relay
+// opens, ordinary and replication. It is fixed and documented, so that an
+// operator can name it in pg_stat_activity queries and keep it out of
+// synchronous_standby_names.
+const ApplicationName = "cdc-relay"
+
+// DefaultStatementTimeout bounds each catalog statement unless
+// [Config.StatementTimeout] says otherwise.
+const DefaultStatementTimeout = 10 * time.Second
+
+// DefaultConnectTimeout bounds a connection attempt to one address when the
+// connection string has no connect_timeout.
+const DefaultConnectTimeout = 10 * time.Second
+
+// Config says how to reach the database.
+type Config struct {
+	// ConnString is a libpq URL or keyword/value string. What it leaves out
+	// comes from the PG* variables, as in libpq; "" takes everything from them.
+	ConnString string
+	// Password, when not empty, replaces the one in ConnString, PGPASSWORD or
+	// the password file.
+	Password string
+	// StatementTimeout is the server-side limit of each statement, 0 means
+	// [DefaultStatementTimeout]. Creating a slot is exempt: it waits for the
+	// transactions that are running.
+	StatementTimeout time.Duration
+}
+
+// DB is one ordinary connection. It is safe for concurrent use: calls take
+// turns. An error of class [Unreachable] means that the connection, or the
+// attempt to get one, is gone; see [DB.Closed].
+type DB struct {
+	conn *pgx.Conn
+	turn chan struct{} // holds one token; whoever has it may use conn
+}
+
+// Connect opens the connection that [Open] wraps. It is for callers that run
+// SQL of their own over it, such as package migrations. The error is a
+// *[CheckError] and never contains a password.
+func Connect(ctx context.Context, cfg Config) (*pgx.Conn, error) {
+	pc, err := parse(cfg)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, pc)
+	if err != nil {
+		return nil, connectError(err)
+	}
+	// Some servers end idle sessions by a setting of the role or database. It is
+	// switched off here and not as a start-up parameter, which a server that does
+	// not know the setting would refuse before its version could be told.
+	_, err = conn.Exec(ctx, `SELECT pg_catalog.set_config('idle_session_timeout', '0', false)
+		WHERE pg_catalog.current_setting('idle_session_timeout', true) IS NOT NULL`)
+	if err != nil {
+		_ = conn.Close(context.WithoutCancel(ctx))
+		return nil, queryError("prepare the session", err)
+	}
+	return conn, nil
+}
+
+// Open connects to the database. The error is a *[CheckError].
+func Open(ctx context.Context, cfg Config) (*DB, error) {
+	conn, err := Connect(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	db := &DB{conn: conn, turn: make(chan struct{}, 1)}
+	db.turn <- struct{}{}
+	return db, nil
+}
+
+func parse(cfg Config) (*pgx.ConnConfig, error) {
+	pc, err := pgx.ParseConfig(cfg.ConnString)
+	if err != nil {
+		return nil, connStringError(err)
+	}
+	if cfg.Password != "" {
+		pc.Password = cfg.Password
+	}
+	if cfg.StatementTimeout == 0 {
+		cfg.StatementTimeout = DefaultStatementTimeout
+	}
+	if pc.ConnectTimeout == 0 {
+		pc.ConnectTimeout = DefaultConnectTimeout
+	}
+	pc.RuntimeParams["application_name"] = ApplicationName
+	pc.RuntimeParams["statement_timeout"] = strconv.FormatInt(cfg.StatementTimeout.Milliseconds(), 10)
+	pc.RuntimeParams["search_path"] = "pg_catalog"
+	// No prepared statement outlives its call, so nothing breaks when the table
+	// definitions change under a long connection.
+	pc.DefaultQueryExecMode = pgx.QueryExecModeExec
+	pc.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) {}
+	return pc, nil
+}
+
+// Close ends the connection. It waits for a call that is running.
+func (db *DB) Close(ctx context.Context) error {
+	release, err := db.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return db.conn.Close(ctx)
+}
+
+// Closed reports whether the connection is gone and a new [DB] is needed.
+func (db *DB) Closed() bool { return db.conn.IsClosed() }
+
+// Encrypted reports whether the connection uses TLS.
+func (db *DB) Encrypted() bool {
+	_, ok := db.conn.PgConn().Conn().(*tls.Conn)
+	return ok
+}
+
+// Ping proves that the server answers.
+func (db *DB) Ping(ctx context.Context) error {
+	_, err := db.exec(ctx, "reach the server", "SELECT 1")
+	return err
+}
+
+func (db *DB) take(ctx context.Context) (release func(), err error) {
+	select {
+	case <-db.turn:
+		return func() { db.turn <- struct{}{} }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the catalog connection: %w", ctx.Err())
+	}
+}
+
+func (db *DB) exec(ctx context.Context, what, sql string, args ...any) (int64, error) {
+	release, err := db.take(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	tag, err := db.conn.Exec(ctx, sql, args...)
+	if err != nil {
+		return 0, queryError(what, err)
+	}
+	return tag.RowsAffected(), nil
+}
+
+// query runs sql and collects one T per row.
+func query[T any](ctx context.Context, db *DB, what string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	release, err := db.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	rows, err := db.conn.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, queryError(what, err)
+	}
+	got, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, queryError(what, err)
+	}
+	return got, nil
+}

@@ -1,0 +1,187 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// PublishedTable is one table as a publication sends it: with
+// publish_via_partition_root the root, else each leaf.
+type PublishedTable struct {
+	Name    TableName
+	Columns []string // nil before 15, where every column is sent
+	Filter  string   // row filter, "" for none
+}
+
+// Publication is one publication with everything it publishes.
+type Publication struct {
+	Name      string
+	Owner     string
+	AllTables bool
+	Insert    bool
+	Update    bool
+	Delete    bool
+	Truncate  bool
+	ViaRoot   bool // publish_via_partition_root
+	Tables    []PublishedTable
+}
+
+// Column lists and row filters came with 15; to_jsonb gives NULL for a column
+// that the view of an older server does not have.
+const publicationSQL = `
+SELECT p.pubowner::regrole::text, p.puballtables, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
+       coalesce(t.schemaname::text, ''), coalesce(t.tablename::text, ''),
+       (SELECT array_agg(x) FROM jsonb_array_elements_text(to_jsonb(t) -> 'attnames') x),
+       coalesce(to_jsonb(t) ->> 'rowfilter', '')
+  FROM pg_catalog.pg_publication p
+  LEFT JOIN pg_catalog.pg_publication_tables t ON t.pubname = p.pubname
+ WHERE p.pubname = $1
+ ORDER BY t.schemaname, t.tablename`
+
+// Publication reads one publication and what it publishes, in one statement that
+// is cheap enough to be asked every few seconds.
+func (db *DB) Publication(ctx context.Context, name string) (Publication, bool, error) {
+	p := Publication{Name: name}
+	scan := func(row pgx.CollectableRow) (PublishedTable, error) {
+		var t PublishedTable
+		err := row.Scan(&p.Owner, &p.AllTables, &p.Insert, &p.Update, &p.Delete, &p.Truncate, &p.ViaRoot,
+			&t.Name.Schema, &t.Name.Name, &t.Columns, &t.Filter)
+		return t, err
+	}
+	rows, err := query(ctx, db, "read publication "+spell(name), scan, publicationSQL, name)
+	if err != nil || len(rows) == 0 {
+		return Publication{}, false, err
+	}
+	p.Tables = slices.DeleteFunc(rows, func(t PublishedTable) bool { return t.Name.Name == "" })
+	return p, true, nil
+}
+
+// Table returns how the publication sends the table, if it does.
+func (p Publication) Table(name TableName) (PublishedTable, bool) {
+	i := slices.IndexFunc(p.Tables, func(t PublishedTable) bool { return t.Name == name })
+	if i < 0 {
+		return PublishedTable{}, false
+	}
+	return p.Tables[i], true
+}
+
+// TableSpec is a configured table and the columns that must arrive from it.
+type TableSpec struct {
+	Name     TableName
+	Required []string // exact column names
+}
+
+// CheckPublication reads the publication and checks it as [Publication.Check]
+// does.
+func (db *DB) CheckPublication(ctx context.Context, name string, tables []TableSpec, ignored []TableName) (Publication, []Warning, error) {
+	p, found, err := db.Publication(ctx, name)
+	if err != nil {
+		return Publication{}, nil, err
+	}
+	if !found {
+		return Publication{}, nil, &CheckError{
+			Check:   "publication",
+			Problem: fmt.Sprintf("publication %s does not exist", spell(name)),
+			Next:    "run `cdc-relay init`, or as the owner of the tables: " + createPublicationSQL(name, specNames(tables)),
+			Class:   Configuration,
+		}
+	}
+	warnings, err := p.Check(tables, ignored)
+	return p, warnings, err
+}
+
+func specNames(tables []TableSpec) []TableName {
+	names := make([]TableName, len(tables))
+	for i, t := range tables {
+		names[i] = t.Name
+	}
+	return names
+}
+
+// Check checks that the publication sends the inserts of every configured table
+// with every required column, and of no table that is neither configured nor
+// ignored. The error is a *[CheckError].
+func (p Publication) Check(tables []TableSpec, ignored []TableName) ([]Warning, error) {
+	if !p.Insert {
+		return nil, p.fail("does not publish inserts", "ALTER PUBLICATION "+ident(p.Name)+" SET (publish = 'insert')")
+	}
+	var warnings []Warning
+	if p.Update || p.Delete || p.Truncate {
+		warnings = append(warnings, Warning{
+			Check: "publication",
+			Problem: fmt.Sprintf("publication %s also publishes updates, deletes or truncates: cdc-relay ignores them, "+
+				"and on a table without primary key the applications' own UPDATE and DELETE fail", spell(p.Name)),
+			Next: "ALTER PUBLICATION " + ident(p.Name) + " SET (publish = 'insert')",
+		})
+	}
+	for _, t := range tables {
+		sent, err := p.checkTable(t)
+		if err != nil {
+			return warnings, err
+		}
+		if sent.Filter != "" {
+			warnings = append(warnings, Warning{
+				Check:   "publication",
+				Problem: fmt.Sprintf("publication %s sends only those rows of %s that match %s", spell(p.Name), t.Name, sent.Filter),
+			})
+		}
+	}
+	return warnings, p.checkStrangers(specNames(tables), ignored)
+}
+
+func (p Publication) fail(problem, next string) error {
+	return &CheckError{
+		Check:   "publication",
+		Problem: fmt.Sprintf("publication %s %s", spell(p.Name), problem),
+		Next:    next,
+		Class:   Configuration,
+	}
+}
+
+func (p Publication) checkTable(t TableSpec) (PublishedTable, error) {
+	sent, ok := p.Table(t.Name)
+	if !ok {
+		return sent, p.fail(fmt.Sprintf("does not publish table %s", t.Name),
+			"run `cdc-relay init`, or as the owner: "+addTableSQL(p.Name, []TableName{t.Name}))
+	}
+	if sent.Columns == nil {
+		return sent, nil
+	}
+	for _, c := range t.Required {
+		if !slices.Contains(sent.Columns, c) {
+			return sent, p.fail(fmt.Sprintf("has a column list for table %s that leaves out column %s", t.Name, spell(c)),
+				fmt.Sprintf("as the owner, set a list with every mapped column, or none: BEGIN; LOCK TABLE %[2]s IN SHARE ROW EXCLUSIVE MODE; "+
+					"ALTER PUBLICATION %[1]s DROP TABLE %[2]s; ALTER PUBLICATION %[1]s ADD TABLE %[2]s; COMMIT", ident(p.Name), t.Name.Quoted()))
+		}
+	}
+	return sent, nil
+}
+
+// checkStrangers refuses tables that nobody configured: an insert into one of
+// them would halt the relay, since a renamed outbox would else be lost in
+// silence.
+func (p Publication) checkStrangers(configured, ignored []TableName) error {
+	var strangers []TableName
+	for _, t := range p.Tables {
+		if !slices.Contains(configured, t.Name) && !slices.Contains(ignored, t.Name) {
+			strangers = append(strangers, t.Name)
+		}
+	}
+	if len(strangers) == 0 {
+		return nil
+	}
+	next := "add the table to outbox.table, or to outbox.ignored_tables if its inserts are not meant for Kafka, or as the owner: " +
+		dropTableSQL(p.Name, strangers)
+	if p.AllTables {
+		next = "use a publication that names its tables: " + createPublicationSQL(p.Name+"_outbox", configured)
+	}
+	shown := strangers[:min(len(strangers), 5)]
+	more := ""
+	if n := len(strangers) - len(shown); n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return p.fail(fmt.Sprintf("also publishes %s%s, which outbox.table does not name", joinNames(shown), more), next)
+}

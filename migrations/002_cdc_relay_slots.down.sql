@@ -1,0 +1,1 @@
+DROP TABLE public.cdc_relay_slots;
