@@ -1,0 +1,128 @@
+package localstack
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
+)
+
+// releases are the published binaries by major version.
+var releases = map[int]embeddedpostgres.PostgresVersion{
+	18: embeddedpostgres.V18,
+	17: embeddedpostgres.V17,
+	16: embeddedpostgres.V16,
+	15: embeddedpostgres.V15,
+	14: embeddedpostgres.V14,
+}
+
+// PostgresMajors returns the major versions that [StartPostgres] knows, newest first.
+func PostgresMajors() []int { return []int{18, 17, 16, 15, 14} }
+
+// FetchPostgres returns the directory that holds bin, lib and share of a major version, and downloads and unpacks it
+// first if it is not in the cache. Several processes may call it at once. ctx ends the waiting, not the download.
+func FetchPostgres(ctx context.Context, major int, progress Progress) (string, error) {
+	version, known := releases[major]
+	if !known {
+		return "", fmt.Errorf("find PostgreSQL %d: known major versions are %v", major, PostgresMajors())
+	}
+	cache, err := CacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "postgres-"+string(version))
+	if complete(dir) {
+		return dir, nil
+	}
+	lock, err := waitLock(ctx, dir+".lock")
+	if err != nil {
+		return "", err
+	}
+	defer lock.unlock()
+	if complete(dir) { // Another process was faster.
+		return dir, nil
+	}
+	err = watch(ctx, progress, fmt.Sprintf("fetching PostgreSQL %s", version), func() error {
+		return unpackPostgres(version, cache, dir)
+	})
+	if err != nil {
+		return "", fmt.Errorf("fetch PostgreSQL %s: %w", version, err)
+	}
+	return dir, nil
+}
+
+// complete says whether a directory holds an unpacked server; it gets its name only when it does.
+func complete(dir string) bool {
+	_, err := os.Stat(dir)
+	return err == nil
+}
+
+// unpackPostgres has the embedded-postgres library download and unpack a version. The library offers that only as the
+// first step of Start, whose next step is pg_ctl in the data directory. That directory holds nothing but a version
+// file here: it makes the library skip initdb, and makes pg_ctl give up at once. Then initdb and the server can be run
+// in the way this package needs: under another user, as a direct child.
+func unpackPostgres(version embeddedpostgres.PostgresVersion, cache, dir string) error {
+	staging, err := os.MkdirTemp(cache, "staging-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(staging)
+	data, binaries := filepath.Join(staging, "data"), filepath.Join(staging, "binaries")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(version[:2]), 0o600); err != nil {
+		return err
+	}
+	startErr := embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
+		Version(version).
+		Port(0).
+		CachePath(filepath.Join(staging, "archive")).
+		RuntimePath(filepath.Join(staging, "runtime")).
+		BinariesPath(binaries).
+		DataPath(data).
+		Logger(io.Discard)).Start()
+	for _, name := range []string{"bin/initdb", "bin/postgres", "share"} {
+		if _, err := os.Stat(filepath.Join(binaries, name)); err != nil {
+			return startErr
+		}
+	}
+	if err := os.Chmod(binaries, 0o755); err != nil {
+		return err
+	}
+	return os.Rename(binaries, dir)
+}
+
+// watch runs a slow step, and reports when it begins and every other second while it lasts.
+func watch(ctx context.Context, progress Progress, what string, step func() error) error {
+	progress.say(what)
+	began := time.Now()
+	done := make(chan error, 1)
+	go func() { done <- step() }()
+	ticker := time.NewTicker(2 * time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-ticker.C:
+			progress.say(fmt.Sprintf("%s … %.0f s", what, time.Since(began).Seconds()))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}

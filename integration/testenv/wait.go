@@ -1,0 +1,35 @@
+package testenv
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// Until polls check until it returns nil, and fails the test with the last error when that takes longer than limit.
+func Until(t testing.TB, limit time.Duration, check func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return
+		}
+		if pause(ctx, 10*time.Millisecond) != nil {
+			t.Fatalf("not so within %v: %v", limit, err)
+		}
+	}
+}
+
+// pause waits for d or for the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
