@@ -23,8 +23,6 @@ type checker struct {
 // check reads the files of secrets and returns what is wrong with the values that the scope needs.
 func (c *Config) check(scope Scope) []Problem {
 	k := &checker{config: c}
-	k.http()
-	k.log()
 	if scope >= ForDatabase {
 		k.postgres()
 		k.outbox()
@@ -34,6 +32,9 @@ func (c *Config) check(scope Scope) []Problem {
 		k.require("limits.in_flight_bytes", c.Limits.InFlightBytes >= 64<<10, "too small", "give at least 64KiB")
 		k.require("shutdown_timeout", c.ShutdownTimeout > 0, "not positive", "give a duration such as 30s")
 	}
+	k.address("http.listen", c.HTTP.Listen)
+	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	k.oneOf("log.format", c.Log.Format, "auto", "text", "json")
 	return k.problems
 }
 
@@ -66,10 +67,7 @@ func (k *checker) postgres() {
 	k.require("postgres.url", p.URL != "" || k.config.origins["postgres.url"] != "", "not set",
 		"set it in the file, as CDC_RELAY_POSTGRES_URL or with --database-url")
 	if p.PasswordFile != "" {
-		password := k.readSecret("postgres.password_file", p.PasswordFile)
-		if url, err := p.URL.withPassword(password); err == nil {
-			p.URL = url
-		}
+		p.URL = p.URL.withPassword(k.readSecret("postgres.password_file", p.PasswordFile))
 	}
 	if _, err := pgconn.ParseConfig(string(p.URL)); err != nil {
 		k.require("postgres.url", false, parseReason(err), "write it as postgres://user@host:5432/database?sslmode=verify-full")
@@ -143,15 +141,8 @@ func (k *checker) sasl() {
 	k.require("kafka.sasl.password", s.Password != "" || s.PasswordFile != "", "not set", "set it, or kafka.sasl.password_file")
 }
 
-func (k *checker) http() { k.address("http.listen", k.config.HTTP.Listen) }
-
 // address requires host:port.
 func (k *checker) address(key, address string) {
 	_, port, err := net.SplitHostPort(address)
 	k.require(key, err == nil && port != "", fmt.Sprintf("%q is not an address", address), "write host:port")
-}
-
-func (k *checker) log() {
-	k.oneOf("log.level", k.config.Log.Level, "debug", "info", "warn", "error")
-	k.oneOf("log.format", k.config.Log.Format, "auto", "text", "json")
 }

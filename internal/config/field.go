@@ -83,18 +83,20 @@ func (f field) setNode(node *yaml.Node) error {
 // want names what a value must look like. It stands in for the decoder's own error, which speaks
 // of Go types and quotes the value.
 func (f field) want() string {
-	switch f.value.Interface().(type) {
-	case fmt.Stringer: // time.Duration, and the types of this package that are not read as text
-		if f.value.Kind() == reflect.Int64 {
-			return "a duration such as 10s or 1m30s"
-		}
-		return "a name or a list of names"
-	case bool:
+	switch f.value.Kind() {
+	case reflect.Bool:
 		return "true or false"
-	case int:
+	case reflect.Int:
 		return "a whole number"
-	case map[string]string:
+	case reflect.Int64:
+		if _, ok := f.value.Interface().(Bytes); ok {
+			return "a size such as 16MiB"
+		}
+		return "a duration such as 10s or 1m30s"
+	case reflect.Map:
 		return "a mapping such as {name: value}"
+	case reflect.Slice:
+		return "a name or a list of names"
 	}
 	return "text"
 }

@@ -117,6 +117,9 @@ func (l *loader) readFile(path string) {
 	l.readSection(path, "", doc.Content[0])
 }
 
+// sectionOrFalse is the section that may be turned off in one word.
+const sectionOrFalse = "kafka.create_topics"
+
 // readSection sets the keys below prefix from a mapping of the YAML file.
 func (l *loader) readSection(path, prefix string, node *yaml.Node) {
 	at := func(n *yaml.Node) string { return fmt.Sprintf("%s:%d", path, n.Line) }
@@ -125,10 +128,14 @@ func (l *loader) readSection(path, prefix string, node *yaml.Node) {
 	}
 	section := strings.TrimSuffix(prefix, ".")
 	switch {
-	case node.Tag == "!!null", section == "kafka.create_topics" && node.Value == "false":
+	case node.Tag == "!!null", section == sectionOrFalse && node.Value == "false":
 		return
 	case node.Kind != yaml.MappingNode:
-		l.problem(at(node), section, "want a mapping of keys", "write its keys indented below it; see docs/configuration.md")
+		what := "want a mapping of keys"
+		if section == sectionOrFalse {
+			what = "want false or a mapping of keys"
+		}
+		l.problem(at(node), section, what, "write its keys indented below it; see docs/configuration.md")
 		return
 	}
 	seen := map[string]int{}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"net/url"
@@ -29,54 +28,54 @@ func (s Secret) GoString() string { return strconv.Quote(s.String()) }
 // ConnString is a Postgres connection string, shown without its password.
 type ConnString string
 
-// passwordPair finds a password among keyword=value pairs, quoted or not.
-var passwordPair = regexp.MustCompile(`\b(password|sslpassword)\s*=\s*('(?:[^'\\]|\\.)*'|\S*)`)
+var (
+	// passwordPair finds a password among keyword=value pairs, quoted or not.
+	passwordPair = regexp.MustCompile(`\b(password|sslpassword)\s*=\s*('(?:[^'\\]|\\.)*'|\S*)`)
+	// passwordParameter finds a password in the query of a URL.
+	passwordParameter = regexp.MustCompile(`([?&](?:ssl)?password)=[^&]*`)
+)
 
-// String gives the connection string with every password replaced; a URL that cannot be parsed is
-// hidden wholly, since it cannot be known where its password is.
+// String gives the connection string with every password replaced.
 func (s ConnString) String() string {
-	if !s.isURL() {
+	scheme, user, tail, ok := s.splitURL()
+	if !ok {
 		return passwordPair.ReplaceAllString(string(s), "$1="+redacted)
 	}
-	u, err := url.Parse(string(s))
-	if err != nil {
-		return redacted
+	if name, _, found := strings.Cut(user, ":"); found {
+		user = name + ":" + redacted + "@"
 	}
-	q := u.Query()
-	for _, name := range []string{"password", "sslpassword"} {
-		if q.Has(name) {
-			q.Set(name, "xxxxx")
-			u.RawQuery = q.Encode()
-		}
-	}
-	return u.Redacted()
+	return scheme + user + passwordParameter.ReplaceAllString(tail, "$1="+redacted)
 }
 
 // GoString hides the password from %#v.
 func (s ConnString) GoString() string { return strconv.Quote(s.String()) }
 
-func (s ConnString) isURL() bool {
-	return strings.HasPrefix(string(s), "postgres://") || strings.HasPrefix(string(s), "postgresql://")
+// splitURL cuts a URL behind its scheme and behind the @ of its user, as libpq does: what comes
+// before the first @ is the user and the password, unless a slash comes first. (net/url refuses
+// passwords that libpq and pgx accept.)
+func (s ConnString) splitURL() (scheme, user, tail string, ok bool) {
+	before, tail, ok := strings.Cut(string(s), "://")
+	if i := strings.IndexAny(tail, "@/"); i >= 0 && tail[i] == '@' {
+		user, tail = tail[:i+1], tail[i+1:]
+	}
+	return before + "://", user, tail, ok
 }
 
-// withPassword returns the connection string with the given password instead of its own.
-func (s ConnString) withPassword(password string) (ConnString, error) {
-	if !s.isURL() {
-		// Of a keyword given twice the last one counts, in libpq and in pgx.
+// withPassword returns the connection string with the given password instead of its own: of a
+// parameter or keyword given twice the last one counts, and a parameter counts more than what stands
+// before the @, in libpq and in pgx.
+func (s ConnString) withPassword(password string) ConnString {
+	_, _, tail, ok := s.splitURL()
+	if !ok {
 		quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(password)
-		return ConnString(strings.TrimSpace(string(s) + " password='" + quoted + "'")), nil
+		return ConnString(strings.TrimSpace(string(s) + " password='" + quoted + "'"))
 	}
-	u, err := url.Parse(string(s))
-	if err != nil {
-		return "", errors.New("not a URL")
+	separator := "?"
+	if strings.Contains(tail, "?") {
+		separator = "&"
 	}
-	q := u.Query()
-	q.Set("password", password)
-	u.RawQuery = q.Encode()
-	if u.User != nil {
-		u.User = url.User(u.User.Username())
-	}
-	return ConnString(u.String()), nil
+	// A space must be %20: for libpq and pgx a plus is a plus.
+	return s + ConnString(separator+"password="+strings.ReplaceAll(url.QueryEscape(password), "+", "%20"))
 }
 
 // Bytes is a size: a whole number of bytes, or one with a binary unit (KiB, MiB, GiB).
