@@ -136,12 +136,6 @@ func (db *DB) Encrypted() bool {
 	return ok
 }
 
-// Ping proves that the server answers.
-func (db *DB) Ping(ctx context.Context) error {
-	_, err := db.exec(ctx, "reach the server", "SELECT 1")
-	return err
-}
-
 func (db *DB) take(ctx context.Context) (release func(), err error) {
 	select {
 	case <-db.turn:

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -70,7 +71,7 @@ func (e *CheckError) Error() string {
 	b.WriteString(e.Problem)
 	if e.Err != nil {
 		b.WriteString(": ")
-		b.WriteString(e.Err.Error())
+		b.WriteString(oneLine.Replace(e.Err.Error()))
 	}
 	if e.Next != "" {
 		b.WriteString("; next: ")
@@ -78,6 +79,9 @@ func (e *CheckError) Error() string {
 	}
 	return b.String()
 }
+
+// oneLine joins what the driver writes on a line per host.
+var oneLine = strings.NewReplacer(":\n\t", ": ", "\n\t", ", ", "\n", ", ")
 
 // Unwrap returns the cause.
 func (e *CheckError) Unwrap() error { return e.Err }
@@ -103,24 +107,18 @@ func (w Warning) String() string {
 // SQLSTATE values that are told apart here; see "PostgreSQL Error Codes" in the
 // PostgreSQL documentation.
 const (
-	stateProtocolViolation   = "08P01"
-	stateInvalidAuth         = "28000"
-	stateInvalidPassword     = "28P01"
-	stateUnknownDatabase     = "3D000"
-	stateNoPrivilege         = "42501"
-	stateUndefinedTable      = "42P01"
-	stateUndefinedObject     = "42704"
-	stateTooManyConnections  = "53300"
-	stateConfigLimit         = "53400"
-	stateLockNotAvailable    = "55P03"
-	stateQueryCanceled       = "57014"
-	stateAdminShutdown       = "57P01"
-	stateCrashShutdown       = "57P02"
-	stateCannotConnectNow    = "57P03"
-	stateIdleSessionTimeout  = "57P05"
-	stateNotInPrerequisite   = "55000"
-	stateDuplicateObject     = "42710"
-	stateFeatureNotSupported = "0A000"
+	stateProtocolViolation  = "08P01"
+	stateInvalidAuth        = "28000"
+	stateInvalidPassword    = "28P01"
+	stateUnknownDatabase    = "3D000"
+	stateNoPrivilege        = "42501"
+	stateUndefinedTable     = "42P01"
+	stateTooManyConnections = "53300"
+	stateLimitExceeded      = "53400"
+	stateLockNotAvailable   = "55P03"
+	stateQueryCanceled      = "57014"
+	stateAdminShutdown      = "57P01"
+	stateCannotConnectNow   = "57P03"
 )
 
 // SQLState returns the SQLSTATE in the chain of err, or "".
@@ -149,38 +147,37 @@ func connStringError(err error) error {
 	e := &CheckError{
 		Check:   "connection",
 		Problem: "postgres.url is not a valid connection string",
-		Next:    "write postgres://user@host:5432/database?sslmode=verify-full and percent-encode special characters of user and password",
-		Class:   Configuration,
+		Next: "write postgres://user@host:5432/database?sslmode=verify-full, " +
+			"with special characters of user and password percent-encoded",
+		Class: Configuration,
 	}
-	// What follows the quoted string; the string itself may contain anything.
-	_, reason, _ := cutLast(err.Error(), "`: ")
-	for prefix, problem := range connStringProblems {
-		if strings.HasPrefix(reason, prefix) {
-			e.Problem += ": " + problem
+	// The reason follows the quoted string, which itself may contain anything.
+	text := err.Error()
+	reason := text[strings.LastIndex(text, quotedStringEnd)+len(quotedStringEnd):]
+	for _, p := range connStringProblems {
+		if strings.HasPrefix(reason, p.driver) {
+			e.Problem += ": " + p.ours
 			break
 		}
 	}
 	return e
 }
 
-// connStringProblems maps the driver's fixed texts to ours.
-var connStringProblems = map[string]string{
-	"failed to parse as URL":       "it cannot be read as a URL",
-	"failed to parse as keyword":   "it cannot be read as keyword=value pairs",
-	"failed to read service":       "the service that it names cannot be read (service, PGSERVICE, PGSERVICEFILE)",
-	"failed to configure TLS":      "its TLS settings cannot be used (sslmode, sslrootcert, sslcert, sslkey)",
-	"invalid sslcertmode":          "its sslcertmode is not valid",
-	"invalid connect_timeout":      "its connect_timeout is not a number of seconds",
-	"invalid port":                 "its port is not valid",
-	"could not match":              "it has another number of ports than of hosts",
-	"unknown target_session_attrs": "its target_session_attrs is not known",
-}
+const quotedStringEnd = "`: "
 
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
+// connStringProblems maps the driver's fixed texts to ours.
+var connStringProblems = []struct{ driver, ours string }{
+	{"failed to parse as URL", "it cannot be read as a URL"},
+	{"failed to parse as keyword", "it cannot be read as keyword=value pairs"},
+	{"failed to read service", "the service that it names cannot be read (service, PGSERVICE, PGSERVICEFILE)"},
+	{"failed to configure TLS", "its TLS settings cannot be used (sslmode, sslrootcert, sslcert, sslkey, or PGSSL…)"},
+	{"invalid sslcertmode", "its sslcertmode is not known"},
+	{"invalid connect_timeout", "its connect_timeout is not a number of seconds"},
+	{"invalid port", "its port is not a number from 1 to 65535"},
+	{"could not match", "it has another number of ports than of hosts"},
+	{"unknown target_session_attrs", "its target_session_attrs is not known"},
+	{"unknown channel_binding", "its channel_binding is not known"},
+	{"invalid require_auth", "its require_auth is not known"},
 }
 
 // connectError classifies what a connection attempt came back with.
@@ -188,52 +185,71 @@ func connectError(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
-	e := &CheckError{Check: "connection", Problem: "cannot connect to PostgreSQL", Class: Unreachable, Err: err}
-	switch state := SQLState(err); state {
+	e := &CheckError{Check: "connection", Problem: "cannot connect to PostgreSQL", Err: err}
+	state := SQLState(err)
+	switch state {
 	case stateInvalidPassword, stateInvalidAuth:
 		e.Class = Privilege
 		e.Next = "check user and password (postgres.url, postgres.password_file) and the server's pg_hba.conf"
 	case stateNoPrivilege:
 		e.Class = Privilege
-		e.Next = "as the owner of the database: GRANT CONNECT ON DATABASE … TO the relay's role"
+		e.Next = "as the owner of the database: GRANT CONNECT ON DATABASE … TO the role of cdc-relay"
 	case stateUnknownDatabase:
 		e.Class = Configuration
 		e.Next = "name an existing database in postgres.url"
 	case stateProtocolViolation:
 		e.Class = Configuration
-		e.Problem = "something between here and PostgreSQL, probably a connection pooler, refuses the connection"
-		e.Next = "connect directly to PostgreSQL, not through PgBouncer or another pooler"
-	case stateTooManyConnections, stateCannotConnectNow, stateAdminShutdown, stateCrashShutdown, "":
-		// heals by itself, or is the network
+		e.Next = "connect directly to PostgreSQL: a connection pooler in between seems to refuse the connection"
+	case "":
+		e.Class, e.Next = networkFault(err)
 	default:
-		if !strings.HasPrefix(state, "08") && !strings.HasPrefix(state, "57") {
-			e.Class = Unexpected
-		}
+		e.Class = classOf(state)
 	}
 	return e
 }
 
-// queryError classifies what a statement came back with.
+// networkFault tells a TLS fault, which does not heal, from a network that does.
+func networkFault(err error) (Class, string) {
+	var verify *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &verify):
+		return Configuration, "check sslrootcert and the host name in postgres.url against the server's certificate"
+	case strings.Contains(err.Error(), "server refused TLS connection"): // the driver has no type for it
+		return Configuration, "switch TLS on in the server (ssl = on), or set another sslmode in postgres.url"
+	}
+	return Unreachable, "check host and port in postgres.url and that the server runs"
+}
+
+// classOf is the class of what any statement may come back with.
+func classOf(state string) Class {
+	switch state {
+	case stateNoPrivilege:
+		return Privilege
+	case stateUndefinedTable, stateLimitExceeded:
+		return Configuration
+	case "", stateQueryCanceled, stateLockNotAvailable, stateTooManyConnections:
+		return Unreachable
+	}
+	// 08: connection lost; 57P: shutting down, starting, or the session was ended.
+	if strings.HasPrefix(state, "08") || strings.HasPrefix(state, "57P") {
+		return Unreachable
+	}
+	return Unexpected
+}
+
+// queryError classifies what a statement came back with; what says what it was
+// for, such as "read slot x".
 func queryError(what string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	e := &CheckError{Check: "query", Problem: "cannot " + what, Err: err}
 	state := SQLState(err)
+	e := &CheckError{Check: "query", Problem: "cannot " + what, Class: classOf(state), Err: err}
 	switch state {
 	case stateNoPrivilege:
-		e.Class = Privilege
-		e.Next = "run `cdc-relay init --print` and let a DBA run the grants it shows"
+		e.Next = "run `cdc-relay init --print` and let a DBA run the grants that it shows"
 	case stateUndefinedTable:
-		e.Class = Configuration
 		e.Next = "run `cdc-relay migrate up`"
-	case stateQueryCanceled, stateLockNotAvailable, stateTooManyConnections, stateAdminShutdown, stateCrashShutdown,
-		stateCannotConnectNow, stateIdleSessionTimeout, "":
-		e.Class = Unreachable
-	default:
-		if strings.HasPrefix(state, "08") {
-			e.Class = Unreachable
-		}
 	}
 	return e
 }

@@ -127,8 +127,15 @@ func ValidateSlotName(name string) error {
 	return nil
 }
 
-// literal writes s as a SQL string constant.
-func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+// literal writes s as a SQL string constant, whatever standard_conforming_strings
+// says.
+func literal(s string) string {
+	quoted := "'" + strings.ReplaceAll(s, "'", "''") + "'"
+	if strings.Contains(s, `\`) {
+		return " E" + strings.ReplaceAll(quoted, `\`, `\\`)
+	}
+	return quoted
+}
 
 // ident writes name as a quoted SQL identifier.
 func ident(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -1,10 +1,10 @@
 package catalog
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -13,8 +13,8 @@ type Setup struct {
 	Slot        string // must pass [ValidateSlotName]
 	Publication string
 	Tables      []TableName
-	// Failover makes a failover slot on 17 and later: one that standbys with
-	// sync_replication_slots keep a copy of. Ignored on older servers.
+	// Failover makes a failover slot on 17 and later: one of which standbys with
+	// sync_replication_slots keep a copy. Older servers have none.
 	Failover bool
 	// SystemID and Timeline, from IDENTIFY_SYSTEM, are for a server on which the
 	// role may not call pg_control_system (then [Server.SystemID] is empty).
@@ -25,21 +25,27 @@ type Setup struct {
 // Found is what of a [Setup] exists already. The zero value, nothing known, is
 // for printing a plan without a server.
 type Found struct {
-	Version     int // server_version_num; 0 when unknown
+	Server      Server
 	Publication *Publication
 	Slot        *Slot
 	Row         *SlotRow
-	// Snapshot says that the role may call pg_log_standby_snapshot (16 and later).
+	// Snapshot says that the role may call pg_log_standby_snapshot.
 	Snapshot bool
 }
 
 // Statement is one step of a [Plan].
 type Statement struct {
-	Comment string // what it does and why
-	SQL     string // without a final semicolon
+	Do      string // what it does, such as "create slot cdc_relay"
+	Comment string // why, and what to know
+	SQL     string // without the final semicolon
 	Needs   string // the right that it takes
-	Waits   bool   // it may wait long, so that no statement_timeout applies
+	// Waits says that it waits for transactions that run, however long, so that
+	// no statement_timeout applies.
+	Waits bool
 }
+
+// failoverVersion is the first server version with failover slots.
+const failoverVersion = 170000
 
 // Plan is an ordered list of statements: what `init --print` prints is what
 // `init` runs.
@@ -47,24 +53,30 @@ type Plan []Statement
 
 // NewPlan returns the statements that are missing, in the order in which they
 // must run: the publication before the slot, since a slot cannot decode through
-// a publication that is younger than it. The error is a *[CheckError], for a
-// slot that is known but gone.
+// a publication that is younger than it. The error is a *[CheckError]: a slot
+// that is known but gone is not made anew.
 func NewPlan(s Setup, f Found) (Plan, error) {
 	if err := ValidateSlotName(s.Slot); err != nil {
-		return nil, &CheckError{Check: "slot", Problem: err.Error(), Next: "set postgres.slot", Class: Configuration}
+		return nil, slotFault(err.Error(), "set postgres.slot")
 	}
 	if f.Slot == nil && f.Row != nil {
 		return nil, knownButGone(*f.Row)
 	}
-	plan := planPublication(s, f)
+	plan := planPublication(s, f.Publication)
 	if f.Slot == nil {
-		plan = append(plan, createSlot(s, f))
+		if f.Server.Version != 0 && f.Server.Slots >= f.Server.MaxSlots {
+			return nil, noSlotLeft(f.Server)
+		}
+		plan = append(plan, createSlot(s, f.Server.Version))
+	} else if err := f.Slot.check(f.Server.Database, SlotRow{}); err != nil {
+		return nil, err
 	}
 	if f.Row == nil {
 		plan = append(plan, insertSlotRow(s))
 	}
-	if f.Slot == nil && f.Snapshot && s.Failover {
+	if f.Slot == nil && f.Snapshot && s.Failover && f.Server.Version >= failoverVersion {
 		plan = append(plan, Statement{
+			Do:      "log a snapshot for standbys",
 			Comment: "Lets standbys copy the new failover slot within seconds instead of at the next checkpoint.",
 			SQL:     "SELECT pg_catalog.pg_log_standby_snapshot()",
 			Needs:   "EXECUTE on pg_log_standby_snapshot()",
@@ -73,45 +85,53 @@ func NewPlan(s Setup, f Found) (Plan, error) {
 	return plan, nil
 }
 
-func planPublication(s Setup, f Found) Plan {
-	const needs = "ownership of the tables and CREATE on the database"
-	if f.Publication == nil {
+func noSlotLeft(s Server) error {
+	return slotFault(fmt.Sprintf("all %d replication slots (max_replication_slots) are in use", s.MaxSlots),
+		"drop one that nobody needs (SELECT slot_name, plugin, database, active FROM pg_replication_slots), or as a superuser: "+
+			"ALTER SYSTEM SET max_replication_slots = "+strconv.Itoa(s.MaxSlots+10)+"; then restart PostgreSQL")
+}
+
+func planPublication(s Setup, p *Publication) Plan {
+	if p == nil {
 		return Plan{{
-			Comment: "Inserts only, so that no primary key is needed and the applications' UPDATE and DELETE are never refused;\n" +
-				"partitions are published under the name of their root.",
+			Do: "create publication " + spell(s.Publication),
+			Comment: "Inserts only, so that no primary key is needed and the applications' UPDATE and DELETE are never\n" +
+				"refused; partitions are published under the name of their root.",
 			SQL:   createPublicationSQL(s.Publication, s.Tables),
-			Needs: needs,
+			Needs: "ownership of the tables and CREATE on the database",
 		}}
 	}
 	missing := slices.DeleteFunc(slices.Clone(s.Tables), func(t TableName) bool {
-		_, ok := f.Publication.Table(t)
+		_, ok := p.Table(t)
 		return ok
 	})
 	if len(missing) == 0 {
 		return nil
 	}
 	return Plan{{
-		Comment: "The lock waits for transactions that have written the table already: on older minor versions the\n" +
-			"walsender loses rows of a transaction that is open while its table joins a publication.",
-		SQL:   addTableSQL(s.Publication, missing),
+		Do: "add " + joinNames(missing) + " to publication " + spell(s.Publication),
+		Comment: "The lock waits for transactions that have written the table: on older minor versions the walsender\n" +
+			"loses rows of a transaction that is open while its table joins a publication.",
+		SQL:   alterTablesSQL(s.Publication, "ADD", missing),
 		Needs: "ownership of the publication and of the tables",
 	}}
 }
 
-func createSlot(s Setup, f Found) Statement {
+func createSlot(s Setup, version int) Statement {
 	st := Statement{
-		Comment: "Everything committed from here on is kept until cdc-relay confirms it. Waits for the transactions that\n" +
-			"are running.",
+		Do: "create slot " + s.Slot,
+		Comment: "Everything committed from here on is kept until cdc-relay confirms it. Waits for the transactions\n" +
+			"that are running.",
 		Needs: "the role attribute REPLICATION: ALTER ROLE … REPLICATION (Amazon RDS: GRANT rds_replication TO …)",
 		Waits: true,
 	}
 	arguments := "false, false"
 	switch {
-	case s.Failover && f.Version == 0:
-		st.Comment += "\nOn PostgreSQL 17 and later add a fifth argument, true: a failover slot."
-	case s.Failover && f.Version >= 170000:
-		arguments = "false, false, true"
+	case s.Failover && version == 0:
+		st.Comment += "\nOn PostgreSQL 17 and later add a fifth argument, true, for a failover slot."
+	case s.Failover && version >= failoverVersion:
 		st.Comment += "\nThe last argument makes it a failover slot."
+		arguments = "false, false, true"
 	}
 	st.SQL = fmt.Sprintf("SELECT lsn FROM pg_catalog.pg_create_logical_replication_slot(%s, '%s', %s)",
 		literal(s.Slot), Plugin, arguments)
@@ -122,17 +142,18 @@ func createSlot(s Setup, f Found) Statement {
 // not been read yet still has it as its confirmed position. So it also adopts a
 // slot that a DBA has made.
 func insertSlotRow(s Setup) Statement {
-	systemID := "(SELECT system_identifier::text FROM pg_catalog.pg_control_system())"
-	timeline := "('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int8"
+	systemID, timeline := systemIDSQL, timelineSQL
 	if s.SystemID != "" {
-		systemID, timeline = literal(s.SystemID), fmt.Sprint(s.Timeline)
+		systemID, timeline = literal(s.SystemID), strconv.FormatUint(uint64(s.Timeline), 10)
 	}
 	return Statement{
-		Comment: "The relay's own record of the slot. With it, a slot that has vanished is never made anew in silence.",
-		SQL: `INSERT INTO public.cdc_relay_slots (slot, database, system_id, timeline, consistent_point, publications, history_id)
+		Do:      "record slot " + s.Slot + " in public.cdc_relay_slots",
+		Comment: "With this record a slot that has vanished is never made anew in silence.",
+		SQL: `INSERT INTO public.cdc_relay_slots
+       (slot, database, system_id, timeline, consistent_point, publications, history_id)
 SELECT slot_name, database, ` + systemID + `,
        ` + timeline + `, confirmed_flush_lsn,
-       ARRAY[` + literal(s.Publication) + `], replace(gen_random_uuid()::text, '-', '')
+       ARRAY[` + literal(s.Publication) + `], ` + historySQL + `
   FROM pg_catalog.pg_replication_slots
  WHERE slot_name = ` + literal(s.Slot),
 		Needs: "INSERT on public.cdc_relay_slots",
@@ -144,22 +165,18 @@ func createPublicationSQL(name string, tables []TableName) string {
 		" WITH (publish = 'insert', publish_via_partition_root = true)"
 }
 
-// alterPublicationSQL takes the lock first: on older minor versions a transaction
-// that has written a table and is open while the table joins or leaves a
-// publication makes the walsender lose rows. The lock gives up after a while,
-// since everybody who wants to write waits behind it.
-func alterPublicationSQL(name, verb string, tables []TableName) string {
-	list := quotedList(tables)
-	return "BEGIN; SET LOCAL lock_timeout = '5s'; LOCK TABLE " + list + " IN SHARE ROW EXCLUSIVE MODE; " +
-		"ALTER PUBLICATION " + ident(name) + " " + verb + " TABLE " + list + "; COMMIT"
+// alterPublicationSQL takes a lock first: on older minor versions a transaction
+// that has written a table and is open while the publication is altered makes the
+// walsender lose rows. The lock gives up after a while, since everybody who wants
+// to write waits behind it.
+func alterPublicationSQL(name, action string, tables []TableName) string {
+	return "BEGIN; SET LOCAL lock_timeout = '5s'; LOCK TABLE " + quotedList(tables) + " IN SHARE ROW EXCLUSIVE MODE; " +
+		"ALTER PUBLICATION " + ident(name) + " " + action + "; COMMIT"
 }
 
-func addTableSQL(name string, tables []TableName) string {
-	return alterPublicationSQL(name, "ADD", tables)
-}
-
-func dropTableSQL(name string, tables []TableName) string {
-	return alterPublicationSQL(name, "DROP", tables)
+// alterTablesSQL adds or drops tables; verb is ADD or DROP.
+func alterTablesSQL(name, verb string, tables []TableName) string {
+	return alterPublicationSQL(name, verb+" TABLE "+quotedList(tables), tables)
 }
 
 func quotedList(tables []TableName) string {
@@ -177,7 +194,8 @@ func (p Plan) Print(w io.Writer) error {
 		if st.Needs != "" {
 			comment += "\nNeeds " + st.Needs + "."
 		}
-		_, err := fmt.Fprintf(w, "-- %s\n%s;\n\n", strings.ReplaceAll(comment, "\n", "\n-- "), st.SQL)
+		title := strings.ToUpper(st.Do[:1]) + st.Do[1:] + ".\n"
+		_, err := fmt.Fprintf(w, "-- %s\n%s;\n\n", strings.ReplaceAll(title+comment, "\n", "\n-- "), st.SQL)
 		if err != nil {
 			return fmt.Errorf("print the plan: %w", err)
 		}
@@ -185,79 +203,23 @@ func (p Plan) Print(w io.Writer) error {
 	return nil
 }
 
-// Plan returns the statements that are missing on this server; see [NewPlan].
-func (db *DB) Plan(ctx context.Context, s Setup) (Plan, error) {
-	f, err := db.find(ctx, s)
+// PrintGrants writes, as a comment for a DBA, all that the role needs that runs
+// cdc-relay once its tables, publication and slot are there. The rights for
+// setting them up are named by each statement of the plan.
+func PrintGrants(w io.Writer, role, database string) error {
+	role, database = ident(role), ident(database)
+	_, err := fmt.Fprintf(w, `-- The role that runs cdc-relay needs no more than this; it needs no right on the outbox table.
+--   CREATE ROLE %[1]s LOGIN REPLICATION PASSWORD '...';  -- Amazon RDS: GRANT rds_replication TO %[1]s
+--   GRANT CONNECT ON DATABASE %[2]s TO %[1]s;
+--   GRANT USAGE ON SCHEMA public TO %[1]s;
+--   GRANT SELECT, INSERT, UPDATE ON public.cdc_relay_slots TO %[1]s;
+-- pg_hba.conf must let it connect to the database; the keyword replication is not for logical replication.
+-- Of use, but not needed:
+--   GRANT pg_read_all_stats TO %[1]s;  -- says who holds the slot
+--   GRANT SELECT ON public.cdc_relay_migrations TO %[1]s;  -- for cdc-relay migrate status
+`, role, database)
 	if err != nil {
-		return nil, err
-	}
-	return NewPlan(s, f)
-}
-
-// Init runs the statements that are missing, telling each one before it runs, and
-// returns what it ran. Instances that do so at the same time take turns.
-func (db *DB) Init(ctx context.Context, s Setup, before func(Statement)) (Plan, error) {
-	if _, err := db.exec(ctx, "wait for another init to finish", "SELECT pg_advisory_lock($1)", initLock); err != nil {
-		return nil, err
-	}
-	defer func() {
-		_, _ = db.exec(context.WithoutCancel(ctx), "unlock", "SELECT pg_advisory_unlock($1)", initLock)
-	}()
-	plan, err := db.Plan(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	for i, st := range plan {
-		before(st)
-		if err := db.run(ctx, st); err != nil {
-			return plan[:i], err
-		}
-	}
-	return plan, nil
-}
-
-// initLock is the key of the advisory lock under which init works: "cdcrelay" in
-// ASCII.
-const initLock int64 = 0x63646372656c6179
-
-func (db *DB) find(ctx context.Context, s Setup) (Found, error) {
-	var f Found
-	server, err := db.Server(ctx)
-	if err != nil {
-		return f, err
-	}
-	if _, err := server.Check(); err != nil {
-		return f, err
-	}
-	f.Version = server.Version
-	if p, found, err := db.Publication(ctx, s.Publication); err != nil {
-		return f, err
-	} else if found {
-		f.Publication = &p
-	}
-	if slot, found, err := db.Slot(ctx, s.Slot); err != nil {
-		return f, err
-	} else if found {
-		f.Slot = &slot
-	}
-	if row, found, err := db.SlotRow(ctx, s.Slot); err != nil {
-		return f, err
-	} else if found {
-		f.Row = &row
-	}
-	return f, nil
-}
-
-// run executes one statement, which may be a whole transaction.
-func (db *DB) run(ctx context.Context, st Statement) error {
-	release, err := db.take(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	_, err = db.conn.PgConn().Exec(ctx, st.SQL).ReadAll()
-	if err != nil {
-		return queryError("run "+st.SQL, err)
+		return fmt.Errorf("print the grants: %w", err)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ type Publication struct {
 const publicationSQL = `
 SELECT p.pubowner::regrole::text, p.puballtables, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
        coalesce(t.schemaname::text, ''), coalesce(t.tablename::text, ''),
-       (SELECT array_agg(x) FROM jsonb_array_elements_text(to_jsonb(t) -> 'attnames') x),
+       (SELECT array_agg(x) FROM jsonb_array_elements_text(nullif(to_jsonb(t) -> 'attnames', 'null')) x),
        coalesce(to_jsonb(t) ->> 'rowfilter', '')
   FROM pg_catalog.pg_publication p
   LEFT JOIN pg_catalog.pg_publication_tables t ON t.pubname = p.pubname
@@ -74,8 +74,9 @@ type TableSpec struct {
 	Required []string // exact column names
 }
 
-// CheckPublication reads the publication and checks it as [Publication.Check]
-// does.
+// CheckPublication reads the publication and checks that it sends the inserts of
+// every configured table with every required column, and of no table that is
+// neither configured nor ignored. When all is well it costs one statement.
 func (db *DB) CheckPublication(ctx context.Context, name string, tables []TableSpec, ignored []TableName) (Publication, []Warning, error) {
 	p, found, err := db.Publication(ctx, name)
 	if err != nil {
@@ -89,8 +90,39 @@ func (db *DB) CheckPublication(ctx context.Context, name string, tables []TableS
 			Class:   Configuration,
 		}
 	}
-	warnings, err := p.Check(tables, ignored)
+	for _, t := range tables {
+		if _, ok := p.Table(t.Name); !ok {
+			return p, nil, db.unpublished(ctx, p, t.Name)
+		}
+	}
+	warnings, err := p.check(tables, ignored)
 	return p, warnings, err
+}
+
+// unpublished says why the publication does not send a table under its own name.
+func (db *DB) unpublished(ctx context.Context, p Publication, name TableName) error {
+	t, found, err := db.Table(ctx, name)
+	if err != nil {
+		return err
+	}
+	_, rootSent := p.Table(t.Root)
+	switch {
+	case found && t.Partitioned() && p.sendsLeafOf(t):
+		return p.fail(fmt.Sprintf("publishes the partitions of %s under their own names", name),
+			"as the owner: "+alterPublicationSQL(p.Name, "SET (publish_via_partition_root = true)", []TableName{name}))
+	case found && t.Root != name && rootSent:
+		return p.fail(fmt.Sprintf("publishes the rows of partition %s under the name of its root %s", name, t.Root),
+			"set outbox.table to "+t.Root.String())
+	}
+	return p.fail(fmt.Sprintf("does not publish table %s", name),
+		"run `cdc-relay init`, or as the owner: "+alterTablesSQL(p.Name, "ADD", []TableName{name}))
+}
+
+func (p Publication) sendsLeafOf(t Table) bool {
+	return slices.ContainsFunc(t.Leaves, func(leaf TableName) bool {
+		_, ok := p.Table(leaf)
+		return ok
+	})
 }
 
 func specNames(tables []TableSpec) []TableName {
@@ -101,12 +133,11 @@ func specNames(tables []TableSpec) []TableName {
 	return names
 }
 
-// Check checks that the publication sends the inserts of every configured table
-// with every required column, and of no table that is neither configured nor
-// ignored. The error is a *[CheckError].
-func (p Publication) Check(tables []TableSpec, ignored []TableName) ([]Warning, error) {
+// check is [DB.CheckPublication] for a publication that sends every table.
+func (p Publication) check(tables []TableSpec, ignored []TableName) ([]Warning, error) {
+	insertOnly := "as the owner: " + alterPublicationSQL(p.Name, "SET (publish = 'insert')", specNames(tables))
 	if !p.Insert {
-		return nil, p.fail("does not publish inserts", "ALTER PUBLICATION "+ident(p.Name)+" SET (publish = 'insert')")
+		return nil, p.fail("does not publish inserts", insertOnly)
 	}
 	var warnings []Warning
 	if p.Update || p.Delete || p.Truncate {
@@ -114,12 +145,12 @@ func (p Publication) Check(tables []TableSpec, ignored []TableName) ([]Warning, 
 			Check: "publication",
 			Problem: fmt.Sprintf("publication %s also publishes updates, deletes or truncates: cdc-relay ignores them, "+
 				"and on a table without primary key the applications' own UPDATE and DELETE fail", spell(p.Name)),
-			Next: "ALTER PUBLICATION " + ident(p.Name) + " SET (publish = 'insert')",
+			Next: insertOnly,
 		})
 	}
 	for _, t := range tables {
-		sent, err := p.checkTable(t)
-		if err != nil {
+		sent, _ := p.Table(t.Name)
+		if err := p.checkColumns(sent, t); err != nil {
 			return warnings, err
 		}
 		if sent.Filter != "" {
@@ -141,23 +172,20 @@ func (p Publication) fail(problem, next string) error {
 	}
 }
 
-func (p Publication) checkTable(t TableSpec) (PublishedTable, error) {
-	sent, ok := p.Table(t.Name)
-	if !ok {
-		return sent, p.fail(fmt.Sprintf("does not publish table %s", t.Name),
-			"run `cdc-relay init`, or as the owner: "+addTableSQL(p.Name, []TableName{t.Name}))
-	}
+// checkColumns checks a column list against the required columns.
+func (p Publication) checkColumns(sent PublishedTable, t TableSpec) error {
 	if sent.Columns == nil {
-		return sent, nil
+		return nil
 	}
 	for _, c := range t.Required {
 		if !slices.Contains(sent.Columns, c) {
-			return sent, p.fail(fmt.Sprintf("has a column list for table %s that leaves out column %s", t.Name, spell(c)),
-				fmt.Sprintf("as the owner, set a list with every mapped column, or none: BEGIN; LOCK TABLE %[2]s IN SHARE ROW EXCLUSIVE MODE; "+
-					"ALTER PUBLICATION %[1]s DROP TABLE %[2]s; ALTER PUBLICATION %[1]s ADD TABLE %[2]s; COMMIT", ident(p.Name), t.Name.Quoted()))
+			name := []TableName{t.Name}
+			return p.fail(fmt.Sprintf("has a column list for table %s that leaves out column %s", t.Name, spell(c)),
+				"as the owner, take the list away (or give one with every mapped column): "+
+					alterPublicationSQL(p.Name, "DROP TABLE "+quotedList(name)+"; ALTER PUBLICATION "+ident(p.Name)+" ADD TABLE "+quotedList(name), name))
 		}
 	}
-	return sent, nil
+	return nil
 }
 
 // checkStrangers refuses tables that nobody configured: an insert into one of
@@ -174,7 +202,7 @@ func (p Publication) checkStrangers(configured, ignored []TableName) error {
 		return nil
 	}
 	next := "add the table to outbox.table, or to outbox.ignored_tables if its inserts are not meant for Kafka, or as the owner: " +
-		dropTableSQL(p.Name, strangers)
+		alterTablesSQL(p.Name, "DROP", strangers)
 	if p.AllTables {
 		next = "use a publication that names its tables: " + createPublicationSQL(p.Name+"_outbox", configured)
 	}

@@ -79,20 +79,26 @@ func noRow(slot string) error {
 	}
 }
 
-// knownButGone is the error for a row without its slot: what was committed since
-// the recorded position may be missing from the topics, so no new slot is made in
-// silence.
-func knownButGone(row SlotRow) error {
-	since := row.Confirmed
-	if since == 0 {
-		since = row.Consistent
+// AcceptServer binds a slot's row to the server that it is on now, after a
+// [SlotRow.CheckSystem] that failed for a reason the operator knows, such as
+// pg_upgrade. The history starts anew, so that no position from before is taken
+// for one of this server.
+func (db *DB) AcceptServer(ctx context.Context, slot string) error {
+	const sql = `
+UPDATE public.cdc_relay_slots
+   SET system_id = ` + systemIDSQL + `, timeline = ` + timelineSQL + `, history_id = ` + historySQL + `,
+       confirmed = NULL, confirmed_at = NULL, clean_stop = false
+ WHERE slot = $1`
+	n, err := db.exec(ctx, "accept the server", sql, slot)
+	if err == nil && n == 0 {
+		return noRow(slot)
 	}
-	return &CheckError{
-		Check: "slot",
-		Problem: "slot " + row.Slot + " does not exist, although public.cdc_relay_slots knows it: it was dropped, or did not survive " +
-			"a failover; events committed after " + since.String() + " may be missing from the topics",
-		Next: "find out what is missing, then accept the gap with DELETE FROM public.cdc_relay_slots WHERE slot = " + literal(row.Slot) +
-			" and run `cdc-relay init`, which starts from now",
-		Class: Configuration,
-	}
+	return err
 }
+
+// What a row says about the server and its history, as the server computes it.
+const (
+	systemIDSQL = "(SELECT system_identifier::text FROM pg_catalog.pg_control_system())"
+	timelineSQL = "('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int8"
+	historySQL  = "replace(gen_random_uuid()::text, '-', '')"
+)

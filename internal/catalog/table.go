@@ -25,6 +25,7 @@ type Table struct {
 	Persistence string // relpersistence: p permanent, u unlogged, t temporary
 	// Root is the topmost partitioned table above a partition; Name otherwise.
 	Root    TableName
+	Leaves  []TableName // the partitions at the bottom of a partitioned table
 	Columns []Column
 }
 
@@ -43,6 +44,7 @@ func (t Table) Column(name string) (Column, bool) {
 const tableSQL = `
 SELECT c.oid, c.relkind::text, c.relpersistence::text,
        rn.nspname::text, r.relname::text,
+       coalesce(p.schemas, '{}'), coalesce(p.names, '{}'),
        coalesce(a.names, '{}'), coalesce(a.types, '{}'), coalesce(a.notnull, '{}'), coalesce(a.generated, '{}')
   FROM pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -55,17 +57,27 @@ SELECT c.oid, c.relkind::text, c.relpersistence::text,
               array_agg(attgenerated <> '' ORDER BY attnum) AS generated
          FROM pg_catalog.pg_attribute
         WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped) a ON true
+  LEFT JOIN LATERAL (
+       SELECT array_agg(ln.nspname::text ORDER BY l.oid) AS schemas, array_agg(l.relname::text ORDER BY l.oid) AS names
+         FROM pg_catalog.pg_partition_tree(c.oid) pt
+         JOIN pg_catalog.pg_class l ON l.oid = pt.relid
+         JOIN pg_catalog.pg_namespace ln ON ln.oid = l.relnamespace
+        WHERE c.relkind = 'p' AND pt.isleaf) p ON true
  WHERE n.nspname = $1 AND c.relname = $2`
 
 // Table reads one table, or reports that there is no relation of that name.
 func (db *DB) Table(ctx context.Context, name TableName) (Table, bool, error) {
 	scan := func(row pgx.CollectableRow) (Table, error) {
 		t := Table{Name: name}
-		var names, types []string
+		var leafSchemas, leaves, names, types []string
 		var notNull, generated []bool
-		err := row.Scan(&t.OID, &t.Kind, &t.Persistence, &t.Root.Schema, &t.Root.Name, &names, &types, &notNull, &generated)
+		err := row.Scan(&t.OID, &t.Kind, &t.Persistence, &t.Root.Schema, &t.Root.Name,
+			&leafSchemas, &leaves, &names, &types, &notNull, &generated)
 		if err != nil {
 			return Table{}, err
+		}
+		for i := range leaves {
+			t.Leaves = append(t.Leaves, TableName{leafSchemas[i], leaves[i]})
 		}
 		for i := range names {
 			t.Columns = append(t.Columns, Column{names[i], types[i], notNull[i], generated[i]})
