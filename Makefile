@@ -1,0 +1,60 @@
+# Every target works from a clean clone with Go alone. `make help` lists them.
+
+GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+FUZZTIME      ?= 30s
+MODULES       := $(patsubst %/go.mod,%,$(shell git ls-files -co --exclude-standard go.mod '*/go.mod'))
+MODULES       := $(subst go.mod,.,$(MODULES))
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/cdc-relay, one static binary
+	CGO_ENABLED=0 go build -trimpath -o bin/cdc-relay ./cmd/cdc-relay
+
+.PHONY: test
+test: ## Unit tests, then integration on the newest Postgres and one broker, all with -race
+	go test -race ./...
+	go test -race ./integration/...
+
+.PHONY: lint
+lint: ## Run the linters on every module
+	@for module in $(MODULES); do echo "lint $$module"; (cd $$module && go run $(GOLANGCI_LINT) run ./...) || exit 1; done
+
+.PHONY: fmt
+fmt: ## Format the code of every module
+	@for module in $(MODULES); do (cd $$module && go run $(GOLANGCI_LINT) fmt ./...) || exit 1; done
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZTIME (30s)
+	@for package in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+		done; \
+	done
+
+.PHONY: generate
+generate: ## Write docs/configuration.md and the golden files of the command anew
+	go test ./internal/config ./cmd/cdc-relay -update
+
+.PHONY: verify
+verify: ## Fail when go.mod, formatting or a generated file is not up to date
+	@for module in $(MODULES); do (cd $$module && go mod tidy -diff) || exit 1; done
+	@files=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); test -z "$$files" || { echo "gofmt: $$files"; exit 1; }
+	go vet ./...
+	go test -run 'TestReference|TestScripts' ./internal/config ./cmd/cdc-relay
+
+.PHONY: demo
+demo: ## Run the self-contained tour: Postgres, broker, application, relay, consumer
+	go run ./cmd/cdc-relay-demo
+
+.PHONY: bench
+bench: ## Measure drain and latency beside pg_recvlogical
+	go run ./bench
+
+.PHONY: ci
+ci: ## Everything that CI runs
+	.ci/run
