@@ -6,12 +6,13 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/catalog"
+	"github.com/cdc-relay/cdc-relay/internal/wal"
 )
 
 // checker collects the problems of values that can be read but make no sense.
@@ -51,32 +52,31 @@ func (k *checker) oneOf(key, value string, choices ...string) {
 }
 
 // readSecret returns the content of a file of a secret without its trailing newline.
-func (k *checker) readSecret(key, path string) string {
+func (k *checker) readSecret(key, path string) Secret {
 	text, err := os.ReadFile(path)
 	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
 		err = pathErr.Err
 	}
 	k.require(key, err == nil, fmt.Sprintf("read %s: %v", path, err), "make the file readable for the relay, or correct the path")
-	return strings.TrimRight(string(text), "\r\n")
+	return Secret(strings.TrimRight(string(text), "\r\n"))
 }
-
-var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
 func (k *checker) postgres() {
 	p := &k.config.Postgres
 	k.require("postgres.url", p.URL != "" || k.config.origins["postgres.url"] != "", "not set",
 		"set it in the file, as CDC_RELAY_POSTGRES_URL or with --database-url")
 	if p.PasswordFile != "" {
-		p.URL = p.URL.withPassword(k.readSecret("postgres.password_file", p.PasswordFile))
+		p.password = k.readSecret("postgres.password_file", p.PasswordFile)
 	}
 	if _, err := pgconn.ParseConfig(string(p.URL)); err != nil {
 		k.require("postgres.url", false, parseReason(err), "write it as postgres://user@host:5432/database?sslmode=verify-full")
 	}
-	k.require("postgres.slot", slotName.MatchString(p.Slot), fmt.Sprintf("%q cannot be a slot's name", p.Slot),
+	k.require("postgres.slot", catalog.ValidateSlotName(p.Slot) == nil, fmt.Sprintf("%q cannot be a slot's name", p.Slot),
 		"use lower-case letters, digits and underscores, at most 63")
 	k.require("postgres.publication", p.Publication != "" && len(p.Publication) <= 63,
 		fmt.Sprintf("%q cannot be a publication's name", p.Publication), "use 1 to 63 bytes")
-	k.require("postgres.wal_sender_timeout", p.WALSenderTimeout >= time.Second, "too short", "give at least 1s")
+	k.require("postgres.wal_sender_timeout", p.WALSenderTimeout >= wal.MinWALSenderTimeout, "too short",
+		"give at least "+wal.MinWALSenderTimeout.String())
 	k.oneOf("postgres.failover_slot", p.FailoverSlot, "auto", "off")
 }
 
@@ -95,6 +95,11 @@ func parseReason(err error) string {
 func (k *checker) outbox() {
 	o := &k.config.Outbox
 	k.require("outbox.table", len(o.Table) > 0, "not set", "name the table, such as public.outbox")
+	for i, table := range o.Table {
+		k.require("outbox.table", !slices.Contains(o.Table[:i], table), fmt.Sprintf("%s is named twice", table), "name it once")
+		k.require("outbox.ignored_tables", !slices.Contains(o.IgnoredTables, table),
+			fmt.Sprintf("%s is an outbox table, too", table), "remove it from one of the two")
+	}
 	for field, column := range o.Columns {
 		k.require("outbox.columns", field != "" && column != "", fmt.Sprintf("field %q has column %q", field, column), "name both")
 	}
@@ -114,6 +119,7 @@ func (k *checker) kafka() {
 	k.require("kafka.max_message_bytes", c.MaxMessageBytes >= 1<<10 && c.MaxMessageBytes <= 64<<20,
 		"out of range", "give 1KiB to 64MiB")
 	k.createTopics()
+	k.require("kafka.tls.cert_file", (c.TLS.CertFile == "") == (c.TLS.KeyFile == ""), "needed together with kafka.tls.key_file", "set both or none")
 	k.sasl()
 }
 
@@ -128,15 +134,15 @@ func (k *checker) createTopics() {
 
 func (k *checker) sasl() {
 	s := &k.config.Kafka.SASL
+	if s.PasswordFile != "" {
+		s.Password = k.readSecret("kafka.sasl.password_file", s.PasswordFile)
+	}
 	if s.Mechanism == "" {
-		k.require("kafka.sasl.mechanism", s.Username == "" && s.Password == "" && s.PasswordFile == "",
+		k.require("kafka.sasl.mechanism", s.Username == "" && s.Password == "",
 			"not set, though there are credentials", "choose one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512")
 		return
 	}
 	k.oneOf("kafka.sasl.mechanism", s.Mechanism, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-	if s.PasswordFile != "" {
-		s.Password = Secret(k.readSecret("kafka.sasl.password_file", s.PasswordFile))
-	}
 	k.require("kafka.sasl.username", s.Username != "", "not set", "name the user")
 	k.require("kafka.sasl.password", s.Password != "" || s.PasswordFile != "", "not set", "set it, or kafka.sasl.password_file")
 }

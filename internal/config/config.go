@@ -10,6 +10,8 @@ package config
 import (
 	"log/slog"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/catalog"
 )
 
 // Config is every setting of the relay. Its zero value is not usable; start from Default or Load.
@@ -57,13 +59,15 @@ type Postgres struct {
 	// `auto` creates the slot as a failover slot on PostgreSQL 17 and newer, so that it survives a
 	// switch to a standby; `off` never does.
 	FailoverSlot string `yaml:"failover_slot"`
+
+	password Secret // content of PasswordFile
 }
 
 // Outbox says which tables hold the events and what their columns mean.
 type Outbox struct {
 	// Table, or list of tables, that applications insert events into, written as in SQL: folded to
 	// lower case unless quoted, in schema public unless qualified.
-	Table Names `yaml:"table"`
+	Table Tables `yaml:"table"`
 
 	// Column of the table that holds each field, for tables with other names than the default ones:
 	// `id`, `aggregatetype`, `aggregateid`, `type`, `payload`, `headers`, `created_at`,
@@ -79,7 +83,7 @@ type Outbox struct {
 	// Tables of the publication whose inserts are passed over, written as in SQL. An insert into any
 	// other table that is not an outbox table stops the relay, since it may be an outbox table that
 	// was renamed.
-	IgnoredTables Names `yaml:"ignored_tables"`
+	IgnoredTables Tables `yaml:"ignored_tables"`
 }
 
 // Kafka says where records go.
@@ -193,7 +197,7 @@ func Default() Config {
 			WALSenderTimeout: 10 * time.Second,
 			FailoverSlot:     "auto",
 		},
-		Outbox:          Outbox{Table: Names{"public.outbox"}},
+		Outbox:          Outbox{Table: Tables{{catalog.TableName{Schema: "public", Name: "outbox"}}}},
 		Kafka:           Kafka{Compression: "none", MaxMessageBytes: 1 << 20},
 		Routing:         Routing{Topic: "outbox.event.{aggregatetype}", Key: "{aggregateid}"},
 		Limits:          Limits{InFlightBytes: 16 << 20},

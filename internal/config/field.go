@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -74,6 +75,9 @@ func (f field) setNode(node *yaml.Node) error {
 			return err
 		}
 	} else if err := node.Decode(fresh.Interface()); err != nil {
+		if wrong := (*yaml.TypeError)(nil); !errors.As(err, &wrong) {
+			return err // of an UnmarshalText of ours
+		}
 		return fmt.Errorf("want %s", f.want())
 	}
 	f.value.Set(fresh.Elem())

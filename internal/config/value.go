@@ -3,10 +3,11 @@ package config
 import (
 	"fmt"
 	"math"
-	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/catalog"
 )
 
 const redacted = "[redacted]"
@@ -61,23 +62,6 @@ func (s ConnString) splitURL() (scheme, user, tail string, ok bool) {
 	return before + "://", user, tail, ok
 }
 
-// withPassword returns the connection string with the given password instead of its own: of a
-// parameter or keyword given twice the last one counts, and a parameter counts more than what stands
-// before the @, in libpq and in pgx.
-func (s ConnString) withPassword(password string) ConnString {
-	_, _, tail, ok := s.splitURL()
-	if !ok {
-		quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(password)
-		return ConnString(strings.TrimSpace(string(s) + " password='" + quoted + "'"))
-	}
-	separator := "?"
-	if strings.Contains(tail, "?") {
-		separator = "&"
-	}
-	// A space must be %20: for libpq and pgx a plus is a plus.
-	return s + ConnString(separator+"password="+strings.ReplaceAll(url.QueryEscape(password), "+", "%20"))
-}
-
 // Bytes is a size: a whole number of bytes, or one with a binary unit (KiB, MiB, GiB).
 type Bytes int64
 
@@ -114,27 +98,74 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10)
 }
 
-// Names is a list that may also be written as one text with commas between the names. A comma
-// inside double quotes belongs to its name, as in SQL.
+// Names is a list of names that may also be written as one text with commas between them.
 type Names []string
 
-// UnmarshalText splits the text at its commas and drops the space around names.
+// UnmarshalText splits the text at its commas.
 func (n *Names) UnmarshalText(text []byte) error {
-	quoted := false
-	parts := strings.FieldsFunc(string(text), func(r rune) bool {
-		if r == '"' {
-			quoted = !quoted
-		}
-		return r == ',' && !quoted
-	})
-	*n = nil
-	for _, part := range parts {
-		if part = strings.TrimSpace(part); part != "" {
-			*n = append(*n, part)
-		}
-	}
+	*n = splitList(string(text))
 	return nil
 }
 
 // String gives the names with commas between them.
 func (n Names) String() string { return strings.Join(n, ", ") }
+
+// Tables is a list of tables that may also be written as one text with commas between them.
+type Tables []Table
+
+// UnmarshalText splits the text at its commas and reads each name as SQL does.
+func (t *Tables) UnmarshalText(text []byte) error {
+	*t = nil
+	for _, name := range splitList(string(text)) {
+		var table Table
+		if err := table.UnmarshalText([]byte(name)); err != nil {
+			return err
+		}
+		*t = append(*t, table)
+	}
+	return nil
+}
+
+// String gives the tables with commas between them.
+func (t Tables) String() string {
+	names := make([]string, len(t))
+	for i, table := range t {
+		names[i] = table.String()
+	}
+	return strings.Join(names, ", ")
+}
+
+// names returns the tables as package catalog knows them.
+func (t Tables) names() []catalog.TableName {
+	names := make([]catalog.TableName, len(t))
+	for i, table := range t {
+		names[i] = table.TableName
+	}
+	return names
+}
+
+// Table is the name of a table, written as in SQL.
+type Table struct{ catalog.TableName }
+
+// UnmarshalText reads the name as SQL does.
+func (t *Table) UnmarshalText(text []byte) (err error) {
+	t.TableName, err = catalog.ParseTableName(string(text))
+	return err
+}
+
+// splitList cuts text at its commas, drops the space around each part and drops empty parts. A
+// comma inside double quotes belongs to its name, as in SQL.
+func splitList(text string) (parts []string) {
+	quoted := false
+	for part := range strings.FieldsFuncSeq(text, func(r rune) bool {
+		if r == '"' {
+			quoted = !quoted
+		}
+		return r == ',' && !quoted
+	}) {
+		if part = strings.TrimSpace(part); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
