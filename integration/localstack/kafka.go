@@ -34,7 +34,7 @@ type Broker struct {
 	broker, controller bool
 	dir                string
 	kafka              *Kafka
-	ports              map[Listener]*port
+	ports              map[Listener]*Port
 
 	mu     sync.Mutex // held while the process is started or stopped; guards server and paused
 	server *process
@@ -84,7 +84,7 @@ func (k *Kafka) plan() error {
 	}
 	var voters []string
 	for _, n := range k.nodes() {
-		n.kafka, n.dir, n.ports = k, k.dir.join("node-"+strconv.Itoa(n.id)), map[Listener]*port{}
+		n.kafka, n.dir, n.ports = k, k.dir.join("node-"+strconv.Itoa(n.id)), map[Listener]*Port{}
 		var listeners []Listener
 		if n.broker {
 			listeners = k.cfg.listeners()
@@ -93,14 +93,14 @@ func (k *Kafka) plan() error {
 			listeners = append(listeners, controllerListener)
 		}
 		for _, name := range listeners {
-			port, err := reservePort()
+			port, err := ReservePort()
 			if err != nil {
 				return err
 			}
 			n.ports[name] = port
 		}
 		if n.controller {
-			voters = append(voters, strconv.Itoa(n.id)+"@"+n.ports[controllerListener].addr())
+			voters = append(voters, strconv.Itoa(n.id)+"@"+n.ports[controllerListener].Addr())
 		}
 	}
 	k.voters = strings.Join(voters, ",")
@@ -142,7 +142,7 @@ func (k *Kafka) AddrsOf(name Listener) []string {
 	var addrs []string
 	for _, b := range k.brokers {
 		if port := b.ports[name]; port != nil {
-			addrs = append(addrs, port.addr())
+			addrs = append(addrs, port.Addr())
 		}
 	}
 	return addrs
@@ -155,7 +155,7 @@ func (k *Kafka) Close() error {
 		for _, n := range k.nodes() {
 			errs = append(errs, n.Kill())
 			for _, port := range n.ports {
-				port.release()
+				port.Release()
 			}
 		}
 		k.closeErr = errors.Join(append(errs, k.dir.remove())...)
@@ -167,7 +167,7 @@ func (k *Kafka) Close() error {
 func (b *Broker) ID() int { return b.id }
 
 // Addr returns the address of the plain listener; it stays the same when the broker restarts.
-func (b *Broker) Addr() string { return b.ports[Plaintext].addr() }
+func (b *Broker) Addr() string { return b.ports[Plaintext].Addr() }
 
 // PID returns the process id, or 0 when the broker is not running.
 func (b *Broker) PID() int {
@@ -203,8 +203,12 @@ func (b *Broker) launch() error {
 		return fmt.Errorf("open Kafka log: %w", err)
 	}
 	defer logFile.Close()
-	cmd := exec.Command("java", "-Xmx"+b.kafka.cfg.Heap, "-Djava.awt.headless=true", "-Djava.io.tmpdir="+b.dir, //nolint:gosec // All arguments are ours.
-		"-cp", filepath.Join(b.kafka.home, "lib", "*"), "kafka.Kafka", b.join("server.properties"))
+	args := []string{"-Xmx" + b.kafka.cfg.Heap, "-Djava.awt.headless=true", "-Djava.io.tmpdir=" + b.dir}
+	if !b.kafka.cfg.FullJIT {
+		args = append(args, "-XX:TieredStopAtLevel=1")
+	}
+	args = append(args, "-cp", filepath.Join(b.kafka.home, "lib", "*"), "kafka.Kafka", b.join("server.properties"))
+	cmd := exec.Command("java", args...) //nolint:gosec // All arguments are ours.
 	cmd.Dir, cmd.Stdout, cmd.Stderr = b.dir, logFile, logFile
 	cmd.SysProcAttr = attributes(false, syscall.SIGKILL)
 	if b.server, err = startProcess(cmd); err != nil {

@@ -28,7 +28,20 @@ func tryLock(path string) (*fileLock, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
+	if !isAt(file, path) { // Removed by its last holder since it was opened.
+		file.Close()
+		return nil, errLocked
+	}
 	return &fileLock{file: file}, nil
+}
+
+func isAt(file *os.File, path string) bool {
+	mine, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(path)
+	return err == nil && os.SameFile(mine, there)
 }
 
 // waitLock takes the lock as soon as it is free; it polls, since a blocking flock cannot be given up.

@@ -66,7 +66,7 @@ type Postgres struct {
 	cfg  PostgresConfig
 	bin  string
 	dir  *runDir
-	port *port
+	port *Port
 
 	mu      sync.Mutex // held while the server is started or stopped; guards server
 	server  *process
@@ -88,7 +88,7 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 		return nil, err
 	}
 	p := &Postgres{cfg: cfg, bin: filepath.Join(home, "bin"), dir: dir}
-	if p.port, err = reservePort(); err != nil {
+	if p.port, err = ReservePort(); err != nil {
 		return nil, errors.Join(err, dir.remove())
 	}
 	if err := p.create(ctx); err != nil {
@@ -140,7 +140,7 @@ func (p *Postgres) create(ctx context.Context) error {
 func (p *Postgres) writeSettings() error {
 	settings := []string{
 		"listen_addresses = '127.0.0.1'",
-		"port = " + strconv.Itoa(p.port.number),
+		"port = " + strconv.Itoa(p.port.Number()),
 		"unix_socket_directories = '" + p.SocketDir() + "'",
 		"wal_level = logical",
 		"max_replication_slots = 100",
@@ -283,7 +283,7 @@ func (p *Postgres) Close() error {
 		return err
 	}
 	p.removed = true
-	p.port.release()
+	p.port.Release()
 	return errors.Join(err, p.dir.remove())
 }
 
@@ -301,7 +301,7 @@ func (p *Postgres) PID() int {
 func (p *Postgres) Major() int { return p.cfg.Major }
 
 // Addr returns host and port of the TCP listener; both stay the same when the server restarts.
-func (p *Postgres) Addr() string { return p.port.addr() }
+func (p *Postgres) Addr() string { return p.port.Addr() }
 
 // URL returns a connection URL for the superuser over TCP, without TLS.
 func (p *Postgres) URL(database string) string {
@@ -314,7 +314,7 @@ func (p *Postgres) URL(database string) string {
 
 // SocketURL returns a connection URL for the superuser over the unix socket.
 func (p *Postgres) SocketURL(database string) string {
-	query := url.Values{"host": {p.SocketDir()}, "port": {strconv.Itoa(p.port.number)}}
+	query := url.Values{"host": {p.SocketDir()}, "port": {strconv.Itoa(p.port.Number())}}
 	u := url.URL{
 		Scheme: "postgres", User: url.UserPassword(PostgresUser, PostgresPassword),
 		Path: "/" + database, RawQuery: query.Encode(),

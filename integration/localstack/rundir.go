@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,47 +106,3 @@ func commandLine(pid int) string {
 	text, _ := exec.Command("ps", "-o", "args=", "-p", strconv.Itoa(pid)).Output() //nolint:gosec // The argument is a number.
 	return string(text)
 }
-
-// A port is a TCP port on 127.0.0.1 that no other user of this package takes while it is held, so that a server can
-// stop and come back on it.
-type port struct {
-	number int
-	lock   *fileLock
-}
-
-// Ports lie below the range from which the kernel serves outgoing connections (32768 on Linux, 49152 on macOS): one of
-// those could otherwise sit on the port of a server that is down for a moment.
-const firstPort, lastPort = 20000, 32000
-
-func reservePort() (*port, error) {
-	root, err := runRoot()
-	if err != nil {
-		return nil, err
-	}
-	dir := filepath.Join(root, "ports")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("create port lock directory: %w", err)
-	}
-	for range 1000 {
-		number := firstPort + rand.IntN(lastPort-firstPort)
-		lock, err := tryLock(filepath.Join(dir, strconv.Itoa(number)))
-		if errors.Is(err, errLocked) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		listener, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(number))
-		if err != nil {
-			lock.unlock()
-			continue
-		}
-		listener.Close()
-		return &port{number: number, lock: lock}, nil
-	}
-	return nil, fmt.Errorf("find a free port on 127.0.0.1 between %d and %d: all are taken", firstPort, lastPort)
-}
-
-func (p *port) release() { p.lock.unlock() }
-
-func (p *port) addr() string { return "127.0.0.1:" + strconv.Itoa(p.number) }
