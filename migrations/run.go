@@ -63,8 +63,7 @@ func Status(ctx context.Context, conn *pgx.Conn, o Options) ([]Step, error) {
 		steps[i] = Step{Migration: m, State: Pending}
 		if a, ok := applied[m.Version]; ok {
 			if a.checksum != m.Checksum() {
-				return nil, fmt.Errorf("check migration %s: it was applied in another form; "+
-					"use the cdc-relay version that applied it, or bring the schema and public.cdc_relay_migrations in line by hand", m.ID())
+				return nil, &ChangedError{Migration: m}
 			}
 			steps[i].State, steps[i].AppliedAt = Applied, a.at
 			continue
@@ -82,6 +81,16 @@ func Status(ctx context.Context, conn *pgx.Conn, o Options) ([]Step, error) {
 		}
 	}
 	return steps, nil
+}
+
+// ChangedError says that a migration was applied with other content than it has in
+// this program: it was edited, or another version of cdc-relay applied it.
+type ChangedError struct{ Migration Migration }
+
+// Error names the migration and the ways on.
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("migration %s was applied in another form: use the cdc-relay version that applied it, "+
+		"or bring the schema and public.cdc_relay_migrations in line by hand", e.Migration.ID())
 }
 
 type appliedRow struct {
@@ -133,7 +142,7 @@ func Up(ctx context.Context, conn *pgx.Conn, o Options) ([]Migration, error) {
 	var ran []Migration
 	for _, m := range all {
 		did, err := locked(ctx, conn, o, m, Pending, func(tx pgx.Tx) error {
-			_, err := tx.Conn().PgConn().Exec(ctx, versionTableSQL+";\n"+m.Up+record(m)).ReadAll()
+			_, err := tx.Conn().PgConn().Exec(ctx, m.up()).ReadAll()
 			return err
 		})
 		if err != nil {
@@ -154,6 +163,9 @@ func Down(ctx context.Context, conn *pgx.Conn, steps int, o Options) ([]Migratio
 	if err != nil {
 		return nil, err
 	}
+	if err := refuseNewer(ctx, conn, len(all)); err != nil {
+		return nil, err
+	}
 	slices.Reverse(all)
 	var ran []Migration
 	for _, m := range all {
@@ -166,7 +178,7 @@ func Down(ctx context.Context, conn *pgx.Conn, steps int, o Options) ([]Migratio
 					return err
 				}
 			}
-			_, err := tx.Conn().PgConn().Exec(ctx, m.Down+forget(m)).ReadAll()
+			_, err := tx.Conn().PgConn().Exec(ctx, m.down()).ReadAll()
 			return err
 		})
 		if err != nil {
@@ -177,6 +189,21 @@ func Down(ctx context.Context, conn *pgx.Conn, steps int, o Options) ([]Migratio
 		}
 	}
 	return ran, nil
+}
+
+// refuseNewer refuses to take anything back below migrations that this program
+// does not have.
+func refuseNewer(ctx context.Context, conn *pgx.Conn, newest int) error {
+	applied, err := readApplied(ctx, conn)
+	if err != nil {
+		return err
+	}
+	for version := range applied {
+		if version > newest {
+			return fmt.Errorf("take back migrations: a newer cdc-relay has applied migration %03d; use that version", version)
+		}
+	}
+	return nil
 }
 
 // locked runs do in a transaction that holds the advisory lock, if the migration
@@ -195,13 +222,4 @@ func locked(ctx context.Context, conn *pgx.Conn, o Options, m Migration, want St
 		return do(tx)
 	})
 	return did && err == nil, err
-}
-
-func record(m Migration) string {
-	return fmt.Sprintf("INSERT INTO public.cdc_relay_migrations (version, name, checksum) VALUES (%d, '%s', '%s');\n",
-		m.Version, m.Name, m.Checksum())
-}
-
-func forget(m Migration) string {
-	return fmt.Sprintf("DELETE FROM public.cdc_relay_migrations WHERE version = %d;\n", m.Version)
 }

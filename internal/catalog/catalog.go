@@ -77,7 +77,7 @@ func Connect(ctx context.Context, cfg Config) (*pgx.Conn, error) {
 		WHERE pg_catalog.current_setting('idle_session_timeout', true) IS NOT NULL`)
 	if err != nil {
 		_ = conn.Close(context.WithoutCancel(ctx))
-		return nil, queryError("prepare the session", err)
+		return nil, Explain("prepare the session", err)
 	}
 	return conn, nil
 }
@@ -153,7 +153,7 @@ func (db *DB) exec(ctx context.Context, what, sql string, args ...any) (int64, e
 	defer release()
 	tag, err := db.conn.Exec(ctx, sql, args...)
 	if err != nil {
-		return 0, queryError(what, err)
+		return 0, Explain(what, err)
 	}
 	return tag.RowsAffected(), nil
 }
@@ -167,11 +167,11 @@ func query[T any](ctx context.Context, db *DB, what string, scan pgx.RowToFunc[T
 	defer release()
 	rows, err := db.conn.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, queryError(what, err)
+		return nil, Explain(what, err)
 	}
 	got, err := pgx.CollectRows(rows, scan)
 	if err != nil {
-		return nil, queryError(what, err)
+		return nil, Explain(what, err)
 	}
 	return got, nil
 }

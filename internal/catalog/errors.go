@@ -237,9 +237,10 @@ func classOf(state string) Class {
 	return Unexpected
 }
 
-// queryError classifies what a statement came back with; what says what it was
-// for, such as "read slot x".
-func queryError(what string, err error) error {
+// Explain classifies what a statement came back with, as every method of [DB]
+// does; what says what it was for, such as "read slot x". It is for SQL that other
+// packages run over a connection of [Connect].
+func Explain(what string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -250,6 +251,17 @@ func queryError(what string, err error) error {
 		e.Next = "run `cdc-relay init --print` and let a DBA run the grants that it shows"
 	case stateUndefinedTable:
 		e.Next = "run `cdc-relay migrate up`"
+	default:
+		e.Next = hint(err)
 	}
 	return e
+}
+
+// hint is the server's own advice, if it gives any.
+func hint(err error) string {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		return pe.Hint
+	}
+	return ""
 }

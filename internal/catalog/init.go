@@ -109,7 +109,7 @@ func (db *DB) run(ctx context.Context, st Statement) error {
 	conn := db.conn.PgConn()
 	if st.Waits {
 		if _, err := conn.Exec(ctx, "SET statement_timeout = 0").ReadAll(); err != nil {
-			return queryError(st.Do, err)
+			return Explain(st.Do, err)
 		}
 		defer func() { _, _ = conn.Exec(context.WithoutCancel(ctx), "RESET statement_timeout").ReadAll() }()
 	}
@@ -125,7 +125,7 @@ func (db *DB) run(ctx context.Context, st Statement) error {
 }
 
 func runError(st Statement, err error, waited time.Duration) error {
-	err = queryError(st.Do, err)
+	err = Explain(st.Do, err)
 	var e *CheckError
 	if !errors.As(err, &e) {
 		return err
