@@ -142,3 +142,23 @@ func isTimeout(err error) bool {
 	var n net.Error
 	return errors.As(err, &n) && n.Timeout()
 }
+
+// Reason names the kind of failure for a metric's label. It is one of a few words.
+func Reason(err error) string {
+	var d *dialError
+	switch {
+	case errors.As(err, &d):
+		return "dial"
+	case errors.Is(err, protocol.ErrNoLeader):
+		return "no_leader"
+	case errors.Is(err, protocol.ErrNoTopic), errors.Is(err, protocol.ErrNoPartition), errors.Is(err, ErrUnknownTopic):
+		return "no_topic"
+	case closed(err):
+		return "connection_closed"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		return "timeout"
+	}
+	return "other"
+}

@@ -1,0 +1,111 @@
+package publish
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/segmentio/kafka-go/compress"
+
+	"github.com/cdc-relay/cdc-relay/internal/broker"
+)
+
+// Defaults of [Config].
+const (
+	DefaultMaxMessageBytes = 1 << 20
+	DefaultMaxRequestBytes = 64 << 20
+	DefaultInFlightBytes   = 16 << 20
+	DefaultRetryInitial    = 100 * time.Millisecond
+	DefaultRetryMax        = 2 * time.Second
+)
+
+// Config says how records are published. Zero values take the defaults.
+type Config struct {
+	// Compression of record batches: none, gzip, snappy, lz4 or zstd. Defaults to
+	// none.
+	Compression string
+	// MaxMessageBytes bounds one record batch, its header included, before
+	// compression. A record that is larger goes alone and the broker decides. Keep
+	// it at or below the topic's max.message.bytes (1048588 by default, headers
+	// included), else batches are refused and split. Defaults to
+	// DefaultMaxMessageBytes.
+	MaxMessageBytes int
+	// MaxRequestBytes is the largest record that is sent at all. Brokers cut the
+	// connection of a request above socket.request.max.bytes (100 MiB), so a larger
+	// record could never be told apart from a lost connection. Defaults to
+	// DefaultMaxRequestBytes.
+	MaxRequestBytes int
+	// InFlightBytes bounds the memory of all rows that are queued or in flight. One
+	// lane (partition, or topic that waits) may hold half of it: enough for a single
+	// busy partition to have several full batches waiting behind the one in flight,
+	// and it leaves room for the others while one is slow. A record larger than that
+	// share waits until its lane holds nothing, one larger than the whole until
+	// nothing at all is held. Defaults to DefaultInFlightBytes.
+	InFlightBytes int
+	// CreateTopics is how a missing topic is created; nil, the default, creates
+	// none and lets its rows wait.
+	CreateTopics *broker.TopicSpec
+	// RetryInitial and RetryMax bound the pause before an attempt is repeated. It
+	// doubles from one to the other, with jitter, and starts anew after a success.
+	// A short maximum is what lets a lane go on within seconds after an outage.
+	// Default to DefaultRetryInitial and DefaultRetryMax.
+	RetryInitial, RetryMax time.Duration
+}
+
+// Validate returns every problem of the configuration, joined.
+func (c Config) Validate() error {
+	var errs []error
+	if _, err := c.compression(); err != nil {
+		errs = append(errs, err)
+	}
+	for _, f := range []struct {
+		name string
+		n    int
+	}{
+		{"kafka.max_message_bytes", c.MaxMessageBytes},
+		{"kafka.max_request_bytes", c.MaxRequestBytes},
+		{"limits.in_flight_bytes", c.InFlightBytes},
+	} {
+		if f.n != 0 && f.n < 1024 {
+			errs = append(errs, fmt.Errorf("%s: %d is below 1024", f.name, f.n))
+		}
+	}
+	if c.RetryInitial < 0 || c.RetryMax < 0 {
+		errs = append(errs, errors.New("kafka retry pauses must not be negative"))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) compression() (compress.Compression, error) {
+	switch c.Compression {
+	case "", "none":
+		return compress.None, nil
+	case "gzip":
+		return compress.Gzip, nil
+	case "snappy":
+		return compress.Snappy, nil
+	case "lz4":
+		return compress.Lz4, nil
+	case "zstd":
+		return compress.Zstd, nil
+	}
+	return 0, fmt.Errorf("kafka.compression: %q is none of none, gzip, snappy, lz4, zstd", c.Compression)
+}
+
+func (c Config) withDefaults() Config {
+	def := func(n *int, d int) {
+		if *n == 0 {
+			*n = d
+		}
+	}
+	def(&c.MaxMessageBytes, DefaultMaxMessageBytes)
+	def(&c.MaxRequestBytes, DefaultMaxRequestBytes)
+	def(&c.InFlightBytes, DefaultInFlightBytes)
+	if c.RetryInitial == 0 {
+		c.RetryInitial = DefaultRetryInitial
+	}
+	if c.RetryMax == 0 {
+		c.RetryMax = DefaultRetryMax
+	}
+	return c
+}

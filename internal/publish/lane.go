@@ -1,0 +1,388 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/broker"
+	"github.com/cdc-relay/cdc-relay/internal/position"
+)
+
+const (
+	// haltPause is how often a halted lane tries again.
+	haltPause = 30 * time.Second
+	// alivePoll is how often a lane with rows asks whether the session is alive.
+	alivePoll = 50 * time.Millisecond
+)
+
+// lane publishes the rows of one partition: in order, one batch in flight, without
+// a timer. What has gathered while a request was out is the next batch.
+//
+// A row's way: Publish pushes it to the queue; take makes the first rows a batch;
+// send writes it; answer judges what came back and settles the rows, or has the
+// same bytes sent again, or fewer rows. Rows stay in the queue until they are
+// settled, so giving up a batch that is known not to be appended costs nothing.
+//
+// Every lane sends a request of its own. A broker answers a request when its
+// slowest partition does, so a lane in trouble can hold up no other.
+type lane struct {
+	p         *Publisher
+	topic     *topic
+	partition int
+	wake      chan struct{} // cap 1: something has changed
+
+	// Everything below is guarded by the publisher's mutex, except that the
+	// contents of a batch in flight belong to the lane's goroutine.
+
+	queue    queue
+	sequence *sequence
+	// settled is the lane's last settled row; rows of a comparable session at or
+	// below it are settled already. It is never merely queued.
+	settled position.Position
+	batch   *batch // the batch being sent, nil between batches
+	// maxBytes bounds a batch once the broker has refused a larger one; maxRows,
+	// while the broker refuses some row among many. 0 is no limit.
+	maxBytes, maxRows int
+	trouble           trouble
+	backoff           backoff
+	retryAt           time.Time
+	gone              bool // the topic has been given up
+}
+
+func newLane(t *topic, partition int) *lane {
+	l := &lane{
+		p: t.p, topic: t, partition: partition,
+		wake:     make(chan struct{}, 1),
+		queue:    newQueue(),
+		sequence: t.p.sequence(partitionName{t.name, partition}),
+		backoff:  backoff{initial: t.p.cfg.RetryInitial, max: t.p.cfg.RetryMax},
+	}
+	if t.p.start != nil {
+		t.p.start(l)
+	}
+	return l
+}
+
+func (l *lane) signal() { notify(l.wake) }
+
+// run is the lane's goroutine.
+func (l *lane) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		b, wait, ok := l.next(time.Now())
+		switch {
+		case !ok:
+			return
+		case b != nil:
+			l.send(ctx, b)
+			continue
+		case wait > 0:
+			timer.Reset(wait)
+		}
+		select {
+		case <-l.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// next returns the batch to send now, or how long to wait (0: until woken). It
+// returns false when the lane is to end.
+func (l *lane) next(now time.Time) (b *batch, wait time.Duration, ok bool) {
+	p := l.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.gone {
+		return nil, 0, false
+	}
+	if l.batch == nil {
+		l.skip()
+		if l.queue.len() == 0 || p.producer.ID < 0 {
+			return nil, 0, true
+		}
+	}
+	if d := l.retryAt.Sub(now); d > 0 {
+		return nil, d, true
+	}
+	if l.batch == nil || !l.batch.undecided {
+		// Nothing of it has been written. Without a session there is none of these.
+		if !p.alive() {
+			return nil, alivePoll, true
+		}
+	}
+	if l.batch == nil {
+		l.take()
+	}
+	l.batch.inFlight = true
+	return l.batch, 0, true
+}
+
+// alive reports whether a session is running and believed to hold the slot.
+func (p *Publisher) alive() bool { return p.session != nil && p.session.Alive() }
+
+// skip settles the rows at the head of the queue that the lane has published in an
+// earlier session.
+func (l *lane) skip() {
+	n := 0
+	for n < l.queue.len() && l.queue.at(n).pos.Compare(l.settled) <= 0 {
+		n++
+	}
+	if n > 0 {
+		l.drop(n)
+		notify(l.p.settled)
+	}
+}
+
+// take makes the first rows of the queue the lane's batch.
+func (l *lane) take() {
+	p := l.p
+	b, _ := p.batches.Get().(*batch)
+	if b == nil {
+		b = new(batch)
+	}
+	*b = batch{
+		session: p.session, prefixes: b.prefixes, pieces: b.pieces, payload: b.payload,
+		producer: p.producer.ID, epoch: p.producer.Epoch + l.sequence.epoch, sequence: l.sequence.next,
+	}
+	limit := p.cfg.MaxMessageBytes
+	if l.maxBytes > 0 {
+		limit = min(limit, l.maxBytes)
+	}
+	b.collect(&l.queue, limit, l.maxRows)
+	l.batch = b
+}
+
+// send makes one attempt to publish the batch.
+func (l *lane) send(ctx context.Context, b *batch) {
+	p := l.p
+	if !b.sealed {
+		if err := b.seal(p.compression); err != nil {
+			l.answer(b, outcome{rule: rule{action: halt, decided: true}, reason: "encode", err: err}, broker.Produced{})
+			return
+		}
+	}
+	p.mu.Lock()
+	l.charge(b)
+	// To seal may have taken a while: this is the last moment to find that the slot
+	// is no longer ours.
+	if !b.undecided && !(p.session == b.session && p.alive()) {
+		b.inFlight = false
+		if p.session != b.session {
+			l.abandon()
+		}
+		p.mu.Unlock()
+		return
+	}
+	b.attempts++
+	b.started = time.Now()
+	p.mu.Unlock()
+	res, err := p.broker.Produce(ctx, l.topic.name, l.partition, b)
+	if ctx.Err() != nil {
+		return
+	}
+	o := judge(res, err)
+	if o.refresh {
+		p.broker.Refresh()
+	}
+	l.answer(b, o, res)
+}
+
+// answer acts on the outcome of an attempt.
+func (l *lane) answer(b *batch, o outcome, res broker.Produced) {
+	p := l.p
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b.inFlight = false
+	if l.gone {
+		return
+	}
+	p.health.observe(o.unanswered, now)
+	if o.action == settle {
+		if l.sequence.last >= 0 && res.BaseOffset <= l.sequence.last {
+			l.swallowed(b, res.BaseOffset)
+			return
+		}
+		l.acknowledge(b, res.BaseOffset, now)
+		return
+	}
+	p.metrics.failure(l.topic.name, o.reason)
+	b.undecided = b.undecided || !o.decided
+	if o.unanswered != nil && !o.decided {
+		l.late(b)
+	}
+	switch {
+	case b.session != p.session && !b.undecided:
+		l.abandon()
+		return
+	case o.action == split && b.n > 1 && !b.undecided:
+		l.shrink(b, o, res)
+		return
+	case o.action == split || o.action == halt:
+		l.retryAt = now.Add(haltPause)
+		l.halt(b, o, now)
+	default:
+		l.retryAt = now.Add(l.backoff.next())
+		l.failing(o, now)
+	}
+	p.metrics.retry(o.reason)
+}
+
+// acknowledge settles the rows of the batch.
+func (l *lane) acknowledge(b *batch, base int64, now time.Time) {
+	l.p.metrics.acknowledged(l, b, now)
+	l.sequence.advance(b.n)
+	l.sequence.last = base + int64(b.n) - 1
+	if !b.foreign {
+		l.settled = b.last
+	}
+	n := b.n
+	l.release()
+	if l.maxRows *= 2; l.maxRows > maxShrunkRows {
+		l.maxRows = 0
+	}
+	l.recovered(now)
+	l.drop(n)
+	notify(l.p.settled)
+	l.topic.regroup()
+}
+
+// maxShrunkRows ends the search for a refused row.
+const maxShrunkRows = 1 << 16
+
+// swallowed handles an acknowledgement whose base offset the lane has had
+// acknowledged before. Either the broker took the batch for an earlier one, by its
+// numbers, and dropped it; or the partition was truncated or made anew. In both
+// cases the rows are published again, in a new epoch: a repeat at worst.
+func (l *lane) swallowed(b *batch, base int64) {
+	last := l.sequence.last
+	if !l.sequence.raise() {
+		l.retryAt = time.Now().Add(haltPause)
+		l.halt(b, outcome{err: fmt.Errorf("producer epochs are used up: restart the relay")}, time.Now())
+		return
+	}
+	l.p.log.Warn("acknowledged offset is not new: publishing the batch again in a new producer epoch",
+		slog.String("topic", l.topic.name), slog.Int("partition", l.partition),
+		slog.Int64("base_offset", base), slog.Int64("last_offset", last), slog.Int("rows", b.n))
+	if b.session != l.p.session {
+		// Its rows will not come again unless the server sends them, and then they
+		// are above what is settled.
+		l.discard(b)
+		return
+	}
+	l.release()
+}
+
+// shrink has the next batch hold fewer rows after a refusal of one among several.
+func (l *lane) shrink(b *batch, o outcome, res broker.Produced) {
+	if first := firstRefused(res, b.n); first >= 0 {
+		// The rows before the first refused one, then that one alone.
+		l.maxRows = max(first, 1)
+	} else if tooLarge(res.Code) {
+		l.maxBytes = b.Size() / 2
+		if b.payload != nil {
+			l.maxBytes = (headerBytes + b.records) / 2
+		}
+	} else {
+		l.maxRows = b.n / 2
+	}
+	l.p.metrics.retry(o.reason)
+	l.release()
+}
+
+// charge counts the memory of the batch itself, once it is known. It never waits:
+// what it adds beyond the budget keeps the next rows out.
+func (l *lane) charge(b *batch) {
+	if b.charged == 0 {
+		b.charged = b.memory()
+		l.p.budget.charge(l.queue.account, b.charged)
+	}
+}
+
+// late marks everything that a request without an answer may still read.
+func (l *lane) late(b *batch) {
+	if b.late {
+		return
+	}
+	b.late = true
+	for i := range b.n {
+		l.queue.at(i).chunk.late = true
+	}
+}
+
+// release ends the lane's batch but leaves its rows in the queue.
+func (l *lane) release() {
+	b := l.batch
+	l.batch = nil
+	l.p.budget.charge(l.queue.account, -b.charged)
+	if !b.late {
+		l.p.batches.Put(b)
+	}
+}
+
+// abandon ends a batch of a session that is over, of which nothing was written.
+func (l *lane) abandon() { l.discard(l.batch) }
+
+// discard ends a batch and forgets its rows.
+func (l *lane) discard(b *batch) {
+	n := b.n
+	l.release()
+	l.drop(n)
+	l.recovered(time.Now())
+	l.topic.regroup()
+}
+
+// drop removes the first n rows of the queue.
+func (l *lane) drop(n int) {
+	l.queue.release(&l.p.budget, n)
+	l.p.rows -= n
+	l.p.freed()
+}
+
+// oldest is the sequence of the session's first unsettled row, 0 if there is none.
+func (l *lane) oldest() uint64 {
+	if b := l.batch; b != nil && b.session != l.p.session {
+		return l.queue.seqAt(b.n)
+	}
+	return l.queue.oldest()
+}
+
+// idle reports that the lane holds nothing.
+func (l *lane) idle() bool { return l.batch == nil && l.queue.len() == 0 }
+
+// end drops what belongs to the session that is over: everything but a batch that
+// was written, or is just being written.
+func (l *lane) end() {
+	keep := 0
+	if b := l.batch; b != nil {
+		if b.undecided || b.inFlight {
+			keep = b.n
+		} else {
+			l.release()
+		}
+	}
+	l.p.rows -= l.queue.len() - keep
+	l.queue.truncate(&l.p.budget, keep)
+	if keep == 0 {
+		l.trouble = trouble{}
+	}
+}
+
+// begin prepares the lane for a new session: with what it has settled, if that
+// means something there, else as new.
+func (l *lane) begin(same bool, walEnd lsn) {
+	if !same || l.settled.Commit > walEnd {
+		l.settled = position.Position{}
+	}
+	if b := l.batch; b != nil && (!same || b.last.Commit > walEnd) {
+		b.foreign = true
+	}
+	l.maxBytes, l.maxRows = 0, 0
+	l.retryAt = time.Time{}
+	l.backoff.reset()
+	l.signal()
+}

@@ -1,0 +1,293 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/broker"
+	"github.com/cdc-relay/cdc-relay/internal/position"
+)
+
+// lookEvery is how often the partition counts of topics are looked at.
+const lookEvery = time.Second
+
+type lsn = pglogrepl.LSN
+
+// topic is the lanes of one topic, or the rows that wait for it to have any. It is
+// guarded by the publisher's mutex.
+type topic struct {
+	p          *Publisher
+	name       string
+	partitions int // the count in use, 0 while unknown
+	lanes      []*lane
+	// queue holds rows that no lane can take yet: the topic is not known, does not
+	// exist, or is about to change its partition count. It counts as a lane.
+	queue queue
+	// last is the last row of this session that was given to a lane. Once all lanes
+	// are empty every row of the topic up to it is settled.
+	last position.Position
+	// grown is the higher partition count that is used once all lanes are empty.
+	grown int
+	// smaller counts the looks in a row that found fewer partitions than in use.
+	smaller int
+	// lost is the lowest sequence of rows that were given up with their lanes; it
+	// holds the watermark until the session ends.
+	lost uint64
+
+	problem string // why the topic is not as it should be
+	missing bool   // the cluster has answered that it does not exist
+	since   time.Time
+	logged  time.Time
+}
+
+// topic returns the topic, adding it when it is new.
+func (p *Publisher) topic(name string) *topic {
+	t := p.topics[name]
+	if t == nil {
+		t = &topic{p: p, name: name, queue: newQueue()}
+		p.topics[name] = t
+		notify(p.kick)
+	}
+	return t
+}
+
+// place returns the lane and queue for a row, or a nil lane and the queue of rows
+// that wait. Rows wait behind rows that wait.
+func (t *topic) place(hash uint32) (*lane, *queue) {
+	if t.partitions == 0 || t.grown > 0 || t.lost != 0 {
+		return nil, &t.queue
+	}
+	l := t.lanes[partitionOf(hash, t.partitions)]
+	return l, &l.queue
+}
+
+// stamp is the position header's value for a row placed now.
+func (t *topic) stamp(pos position.Position, idHash uint64) position.Stamp {
+	s := t.p.session
+	return position.Stamp{
+		History: s.History, Timeline: s.Timeline, Fingerprint: s.Fingerprint,
+		Partitions: uint32(t.partitions), Position: pos, IDHash: idHash,
+	}
+}
+
+// looked acts on what a look at the metadata has found.
+func (t *topic) looked(partitions int, err error, now time.Time) {
+	missing := errors.Is(err, broker.ErrUnknownTopic)
+	if err != nil {
+		t.trouble(err.Error(), missing, now)
+		return
+	}
+	switch {
+	case partitions < t.partitions:
+		t.smaller++
+		t.trouble(fmt.Sprintf("it has %d partitions, fewer than the %d in use", partitions, t.partitions), false, now)
+		if t.smaller >= 2 {
+			t.giveUp(partitions)
+		}
+		return
+	case partitions > t.partitions && partitions != t.grown:
+		if t.partitions > 0 {
+			t.p.log.Info("topic has more partitions: using them once its lanes are empty",
+				slog.String("topic", t.name), slog.Int("partitions", partitions), slog.Int("before", t.partitions))
+		}
+		t.grown = partitions
+	}
+	t.smaller = 0
+	t.healthy(now)
+	t.regroup()
+}
+
+// regroup takes a new partition count into use once all lanes are empty. Every lane
+// starts at the topic's last settled row: a lane's own says nothing about keys that
+// another one has held.
+func (t *topic) regroup() {
+	if t.grown == 0 {
+		return
+	}
+	for _, l := range t.lanes {
+		if !l.idle() {
+			return
+		}
+	}
+	t.partitions, t.grown = t.grown, 0
+	for len(t.lanes) < t.partitions {
+		t.lanes = append(t.lanes, newLane(t, len(t.lanes)))
+	}
+	for _, l := range t.lanes {
+		l.settled = t.last
+	}
+	t.handOver()
+}
+
+// handOver hands the rows that have waited to their lanes.
+func (t *topic) handOver() {
+	for i := range t.queue.len() {
+		r := *t.queue.at(i)
+		t.stamp(r.pos, r.idHash).AppendText(r.body[r.stampAt:r.stampAt])
+		l := t.lanes[partitionOf(r.keyHash, t.partitions)]
+		t.p.budget.charge(t.queue.account, -rowBytes)
+		t.p.budget.charge(l.queue.account, rowBytes)
+		l.queue.push(r)
+		t.last = r.pos
+	}
+	t.queue.closeTail()
+	t.queue.pop(t.queue.len())
+	t.wake()
+}
+
+func (t *topic) wake() {
+	for _, l := range t.lanes {
+		l.signal()
+	}
+}
+
+// giveUp ends the topic's lanes, since their partitions may be gone, and asks for a
+// new session: the rows come again from the confirmed position.
+func (t *topic) giveUp(partitions int) {
+	t.p.log.Warn("topic has fewer partitions: giving up its lanes and reading again from the confirmed position",
+		slog.String("topic", t.name), slog.Int("partitions", partitions), slog.Int("before", t.partitions))
+	t.lost = t.oldest()
+	for _, l := range t.lanes {
+		if l.batch != nil {
+			// Its numbers must not go to other rows while it may still be appended.
+			l.sequence.raise()
+			l.release()
+		}
+		l.drop(l.queue.len())
+		l.gone = true
+		l.signal()
+	}
+	t.lanes, t.partitions, t.grown, t.smaller = nil, 0, 0, 0
+	t.dropWaiting()
+	if t.p.session != nil {
+		select {
+		case t.p.reset <- fmt.Errorf("topic %s has fewer partitions than before", t.name):
+		default:
+		}
+	}
+}
+
+func (t *topic) dropWaiting() {
+	t.p.rows -= t.queue.len()
+	t.queue.release(&t.p.budget, t.queue.len())
+	t.p.freed()
+}
+
+// oldest is the lowest unsettled sequence of the session, 0 if there is none.
+func (t *topic) oldest() uint64 {
+	oldest := t.lost
+	lower := func(seq uint64) {
+		if seq != 0 && (oldest == 0 || seq < oldest) {
+			oldest = seq
+		}
+	}
+	lower(t.queue.oldest())
+	for _, l := range t.lanes {
+		lower(l.oldest())
+	}
+	return oldest
+}
+
+func (t *topic) end() {
+	t.dropWaiting()
+	t.last, t.lost = position.Position{}, 0
+	for _, l := range t.lanes {
+		l.end()
+	}
+	t.regroup()
+}
+
+func (t *topic) begin(same bool, walEnd lsn) {
+	for _, l := range t.lanes {
+		l.begin(same, walEnd)
+	}
+}
+
+// trouble notes why the topic is not as it should be, and says it once it has
+// rows that wait.
+func (t *topic) trouble(problem string, missing bool, now time.Time) {
+	if t.problem == "" {
+		t.since = now
+	}
+	t.problem, t.missing = problem, missing
+	if now.Sub(t.logged) < remindEvery || t.queue.len() == 0 {
+		return
+	}
+	if t.logged.IsZero() && !missing && now.Sub(t.since) < patience {
+		return
+	}
+	t.logged = now
+	t.p.log.Warn("rows wait for their topic", slog.String("topic", t.name),
+		slog.String("reason", problem), slog.Int("rows", t.queue.len()))
+}
+
+func (t *topic) healthy(now time.Time) {
+	if !t.logged.IsZero() {
+		t.p.log.Info("topic is there", slog.String("topic", t.name), slog.Duration("after", now.Sub(t.since)))
+	}
+	t.problem, t.missing, t.since, t.logged = "", false, time.Time{}, time.Time{}
+}
+
+// manageTopics looks at all topics every second, and at once when one is new.
+func (p *Publisher) manageTopics(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		for _, name := range p.topicNames() {
+			p.look(ctx, name)
+		}
+		p.remind(time.Now())
+		select {
+		case <-tick.C:
+		case <-p.kick:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *Publisher) topicNames() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	names := make([]string, 0, len(p.topics))
+	for name := range p.topics {
+		names = append(names, name)
+	}
+	return names
+}
+
+// look reads a topic's partition count, and creates the topic if it is missing and
+// that is configured.
+func (p *Publisher) look(ctx context.Context, name string) {
+	partitions, err := p.broker.Partitions(ctx, name)
+	if errors.Is(err, broker.ErrUnknownTopic) && p.cfg.CreateTopics != nil {
+		if cerr := p.broker.CreateTopic(ctx, name, *p.cfg.CreateTopics); cerr != nil {
+			err = cerr
+		} else {
+			partitions, err = p.broker.Partitions(ctx, name)
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := p.topics[name]; t != nil {
+		t.looked(partitions, err, time.Now())
+	}
+}
+
+func (p *Publisher) remind(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range p.topics {
+		for _, l := range t.lanes {
+			l.remind(now)
+		}
+	}
+}
