@@ -115,9 +115,11 @@ func (c *Config) parse() (*pgconn.Config, error) {
 	if pc.ConnectTimeout == 0 {
 		pc.ConnectTimeout = defaultConnectTimeout
 	}
-	maps.Copy(pc.RuntimeParams, pinned)
-	pc.RuntimeParams["replication"] = "database"
-	pc.RuntimeParams["wal_sender_timeout"] = strconv.FormatInt(c.WALSenderTimeout.Milliseconds(), 10)
+	for name, value := range pinned {
+		pin(pc.RuntimeParams, name, value)
+	}
+	pin(pc.RuntimeParams, "replication", "database")
+	pin(pc.RuntimeParams, "wal_sender_timeout", strconv.FormatInt(c.WALSenderTimeout.Milliseconds(), 10))
 	switch {
 	case c.ApplicationName != "":
 		pc.RuntimeParams["application_name"] = c.ApplicationName
@@ -130,6 +132,13 @@ func (c *Config) parse() (*pgconn.Config, error) {
 	}
 	pc.AfterNetConnect = watch
 	return pc, nil
+}
+
+// pin sets a parameter in place of every spelling of its name: the server's
+// names know no case, and of two it would take either.
+func pin(params map[string]string, name, value string) {
+	maps.DeleteFunc(params, func(n, _ string) bool { return strings.EqualFold(n, name) })
+	params[name] = value
 }
 
 // Conn is a replication connection that does not stream yet. It is not safe

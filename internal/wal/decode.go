@@ -238,23 +238,43 @@ func (d *decoder) insert(lsn pglogrepl.LSN, c cursor) error {
 	case n != len(r.Columns):
 		return protocolErrorf("insert at %s into %s.%s: %d values for %d columns", lsn, r.Namespace, r.Name, n, len(r.Columns))
 	}
-	d.values = d.values[:0]
-	for range n {
-		v := Value{Format: c.uint8()}
-		switch v.Format {
-		case FormatNull:
-		case FormatText, FormatBinary:
-			v.Data = c.bytes(int(int32(c.uint32())))
-		default:
-			return malformed("insert")
-		}
-		d.values = append(d.values, v)
-	}
-	if !c.end() {
+	var ok bool
+	if d.values, ok = appendValues(d.values[:0], c.b, n); !ok {
 		return malformed("insert")
 	}
 	d.msg = Message{Kind: KindInsert, LSN: lsn, Relation: r, Values: d.values}
 	return nil
+}
+
+// appendValues appends the n values that are all of b. An unchanged TOAST value
+// cannot occur in an insert and is refused. This is the loop that decides what
+// a row costs, so it does without the cursor.
+func appendValues(values []Value, b []byte, n int) ([]Value, bool) {
+	for range n {
+		if len(b) == 0 {
+			return values, false
+		}
+		format := b[0]
+		b = b[1:]
+		switch format {
+		case FormatNull:
+			values = append(values, Value{Format: format})
+		case FormatText, FormatBinary:
+			if len(b) < 4 {
+				return values, false
+			}
+			size := uint64(binary.BigEndian.Uint32(b))
+			b = b[4:]
+			if size > uint64(len(b)) { // a negative length is a large one here
+				return values, false
+			}
+			values = append(values, Value{Format: format, Data: b[:size:size]})
+			b = b[size:]
+		default:
+			return values, false
+		}
+	}
+	return values, len(b) == 0
 }
 
 // uncounted names the table of a change that is not decoded further.

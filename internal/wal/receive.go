@@ -29,9 +29,9 @@ const barrierTimeout = 2 * time.Second
 // next call. After an error every call returns that error; one that the server
 // sent is a *ServerError, one that breaks the protocol a *ProtocolError.
 //
-// It reads from pgproto3 and not through pgconn, which would lock, unlock and
-// keep books per message, and after an error dial the server once more to
-// cancel.
+// It reads from pgproto3 and not through pgconn, which after an error would
+// dial the server once more to cancel, and hold the connection, and with it the
+// slot, for up to 15 seconds.
 func (s *Stream) Next() (*Message, error) {
 	for {
 		switch s.state.Load() {
