@@ -41,6 +41,10 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Denied reports that the brokers refused the credentials. Unlike a withdrawn
+// permission, which may be given back, they do not become right by waiting.
+func (e *Error) Denied() bool { return Code(e) == int(kafka.SASLAuthenticationFailed) }
+
 // Code is the Kafka error code in err's chain, 0 when there is none.
 func Code(err error) int {
 	var k kafka.Error

@@ -120,6 +120,11 @@ func (s *Stream) Confirmed() pglogrepl.LSN { return pglogrepl.LSN(s.confirmed.Lo
 // confirmed: the end of a commit or of a keepalive.
 func (s *Stream) ReceivedLSN() pglogrepl.LSN { return pglogrepl.LSN(s.received.Load()) }
 
+// LastRead is when the last byte came from the server.
+func (s *Stream) LastRead() time.Time {
+	return s.conn.opened.Add(time.Duration(s.conn.lastRead.Load()))
+}
+
 // HeldBack returns the server's warning while a failover slot is held back by a
 // standby of synchronized_standby_slots that is gone or behind, else nil. It
 // ends with the next position received.

@@ -1,0 +1,238 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cdc-relay/cdc-relay/internal/catalog"
+	"github.com/cdc-relay/cdc-relay/internal/checkpoint"
+	"github.com/cdc-relay/cdc-relay/internal/wal"
+)
+
+// session is one replication connection: from the moment the server lets us
+// stream until the connection ends. What the lanes know outlives it; what was
+// read and not acknowledged does not, since the server sends it again.
+type session struct {
+	r       *Relay
+	db      *catalog.DB // used by the watcher once the session runs
+	stream  *wal.Stream
+	server  catalog.Server
+	system  wal.System
+	start   pglogrepl.LSN // the slot's confirmed position when it became ours
+	target  pglogrepl.LSN // the server's WAL end at that moment
+
+	gate  gate          // held while the source cannot be trusted
+	check chan struct{} // asks the watcher to look at the publication now
+
+	// mu guards the fields below: the dispatcher numbers rows and ends
+	// transactions, the settler asks how far the position may move, a stop
+	// looks for a transaction boundary. Nothing blocks while it is held.
+	mu       sync.Mutex
+	mark     *checkpoint.Watermark
+	stopping bool
+
+	cut atomic.Bool // a stop no longer waits for the end of the open transaction
+}
+
+func newSession(r *Relay, db *catalog.DB, stream *wal.Stream, server catalog.Server, system wal.System,
+	start pglogrepl.LSN,
+) *session {
+	return &session{
+		r: r, db: db, stream: stream, server: server, system: system, start: start,
+		mark:  checkpoint.New(start),
+		check: make(chan struct{}, 1),
+	}
+}
+
+// session opens a session and runs it until its connection ends or ctx does.
+func (r *Relay) session(ctx context.Context) error {
+	s, err := r.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx)
+	return s.run(ctx)
+}
+
+// run streams. The first error ends every goroutine; a stop ends them in order
+// (see stop).
+func (s *session) run(ctx context.Context) error {
+	// A stop must not tear down what it still needs, so the goroutines live
+	// under a context of their own.
+	group, live := errgroup.WithContext(context.WithoutCancel(ctx))
+	reading, cut := context.WithCancel(live)
+	defer cut()
+	read := make(chan struct{}) // closed when the dispatcher has returned
+	group.Go(func() error {
+		defer close(read)
+		d := dispatcher{s: s}
+		if err := d.run(reading); !errIsStop(err) {
+			return err
+		}
+		return nil
+	})
+	group.Go(func() error { return s.settler(live) })
+	group.Go(func() error { return s.watch(live) })
+	group.Go(func() error {
+		<-live.Done()
+		s.stream.Interrupt() // the dispatcher may be waiting for a message
+		return nil
+	})
+	group.Go(func() error { return s.stopper(ctx, live, read, cut) })
+	err := group.Wait()
+	if s.cut.Load() {
+		s.farewell(ctx)
+	}
+	return err
+}
+
+// stopper waits for the end: a stop that was asked for, the position of a
+// single run, or another goroutine's error.
+func (s *session) stopper(ctx, live context.Context, read <-chan struct{}, cut context.CancelFunc) error {
+	r := s.r
+	if r.cfg.Once && s.drained(ctx, live) {
+		s.stop(live, r.cfg.ShutdownTimeout, read, cut)
+		return errDrained
+	}
+	select {
+	case <-live.Done():
+		return nil
+	case <-ctx.Done():
+	}
+	timeout := r.cfg.ShutdownTimeout
+	if errors.Is(context.Cause(ctx), errOnceTimeout) {
+		timeout = 0 // the time is over
+	}
+	s.stop(live, timeout, read, cut)
+	return context.Cause(ctx)
+}
+
+// close ends the session: no lane writes a new batch, the connection is closed
+// so that the slot is free, and what was confirmed is remembered.
+func (s *session) close(ctx context.Context) {
+	s.r.publisher.End()
+	_ = s.stream.Close()
+	s.r.resumed = resumePoint{systemID: s.system.SystemID, timeline: s.system.Timeline, confirmed: s.stream.Confirmed()}
+	s.r.state.stream(nil)
+	farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if s.db != nil {
+		_ = s.db.Close(farewell)
+	}
+}
+
+// accept notes the start of a transaction and reports false when the message
+// must not be taken any more, because of a stop.
+func (s *session) accept(m *wal.Message) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping && (!s.mark.Open() || s.cut.Load()) {
+		return false
+	}
+	if m.Kind == wal.KindBegin {
+		s.mark.Begin()
+	}
+	return true
+}
+
+// row numbers the row in hand. It becomes known to a lane right after; its
+// transaction is open until then, so nothing is confirmed past it.
+func (s *session) row() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mark.Row()
+}
+
+// commit notes the end of a transaction whose rows are all known to a lane.
+func (s *session) commit(end pglogrepl.LSN) error {
+	s.mu.Lock()
+	s.mark.Commit(end)
+	s.mu.Unlock()
+	return s.settle()
+}
+
+// keepalive notes how far the server has decoded.
+func (s *session) keepalive(walEnd pglogrepl.LSN) error {
+	s.mu.Lock()
+	s.mark.Keepalive(walEnd)
+	s.mu.Unlock()
+	return s.settle()
+}
+
+// settler moves the confirmed position whenever a lane has settled rows.
+func (s *session) settler(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-s.r.publisher.Reset():
+			return err
+		case <-s.r.publisher.Settled():
+			if err := s.settle(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// settle confirms what may be confirmed. The lanes are asked under the lock:
+// an answer from before a commit was queued would not know its rows.
+func (s *session) settle() error {
+	s.mu.Lock()
+	before := s.mark.Confirmed()
+	lsn := s.mark.Advance(s.r.publisher.Oldest())
+	s.mu.Unlock()
+	if lsn == before {
+		return nil
+	}
+	if err := s.stream.Confirm(lsn); err != nil {
+		return fmt.Errorf("confirm %s: %w", lsn, err)
+	}
+	s.r.state.moved()
+	return nil
+}
+
+// halt is a fault of the source that somebody must act on: the dispatcher
+// reads no further, keeps the slot, and tries again every 30 seconds. It
+// returns nil when try has succeeded and errStopped when ctx ends before.
+func (s *session) halt(ctx context.Context, err error, try func() error) error {
+	s.stream.Blocked(true)
+	defer s.stream.Blocked(false)
+	for err != nil {
+		s.r.halted(problemHalt, err)
+		if !wait(ctx, haltRetry) {
+			return errStopped
+		}
+		err = try()
+	}
+	s.r.recoveredFrom(problemHalt)
+	return nil
+}
+
+// pass waits while the source cannot be trusted.
+func (s *session) pass(ctx context.Context) error {
+	opened := s.gate.wait()
+	if opened == nil {
+		return nil
+	}
+	s.stream.Blocked(true)
+	defer s.stream.Blocked(false)
+	select {
+	case <-opened:
+		return nil
+	case <-ctx.Done():
+		return errStopped
+	}
+}
+
+// errIsStop reports whether err is how the dispatcher leaves on request.
+func errIsStop(err error) bool {
+	return errors.Is(err, errStopped) || errors.Is(err, wal.ErrInterrupted) || errors.Is(err, context.Canceled)
+}

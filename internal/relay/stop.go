@@ -1,0 +1,115 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// stop begins the end of a session: read no further than the end of the open
+// transaction, then wait until everything read is acknowledged. A third of the
+// time is for the open transaction, since leaving in its middle means that it
+// is sent again; the rest is for the acknowledgements. What the server has to
+// be told at last is said by farewell, when every goroutine has ended.
+func (s *session) stop(live context.Context, timeout time.Duration, read <-chan struct{}, cut context.CancelFunc) {
+	r := s.r
+	r.state.enter(RoleStopping, "")
+	deadline := time.Now().Add(timeout)
+	s.finishTransaction(live, read, time.Now().Add(timeout/3))
+	s.cut.Store(true)
+	cut()
+	s.stream.Interrupt()
+	drain, cancel := context.WithDeadline(live, deadline)
+	defer cancel()
+	<-read
+	_ = r.publisher.Drained(drain) // what is left is counted below
+	r.left = r.publisher.Snapshot().Rows
+	if r.left > 0 || s.inTransaction() {
+		r.log.Warn("stopped before everything was acknowledged: these rows, or their whole transactions, will be sent again",
+			"rows", r.left)
+	}
+}
+
+// finishTransaction lets the dispatcher read on to the end of the open
+// transaction, until the deadline.
+func (s *session) finishTransaction(live context.Context, read <-chan struct{}, deadline time.Time) {
+	s.mu.Lock()
+	s.stopping = true
+	open := s.mark.Open()
+	s.mu.Unlock()
+	if !open {
+		return
+	}
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case <-read:
+	case <-timer.C:
+	case <-live.Done():
+	}
+}
+
+// farewell confirms what was settled at last, makes sure that the server has
+// taken it, and saves it as the position of a clean stop. It runs when every
+// goroutine of the session has ended.
+func (s *session) farewell(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout)
+	defer cancel()
+	if err := s.settle(); err != nil {
+		s.r.log.Warn("cannot confirm the last position", "err", err)
+		return
+	}
+	if err := s.stream.Barrier(ctx); err != nil {
+		s.r.log.Warn("the server may not have taken the last position, rows after it may be sent again", "err", err)
+		return
+	}
+	if s.db == nil || s.db.Closed() {
+		return
+	}
+	if err := s.save(ctx, true); err != nil {
+		s.r.log.Warn("cannot save the position of the clean stop", "err", err)
+	}
+}
+
+func (s *session) inTransaction() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mark.Open()
+}
+
+// unconfirmed reports whether something was read that the server has not been
+// told to be settled.
+func (s *session) unconfirmed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mark.Open() || s.mark.Pending() > 0 || s.stream.Confirmed() < s.stream.ReceivedLSN()
+}
+
+// drained waits until everything up to the position at the start of the
+// session is confirmed, and returns false when ctx or live ends before.
+func (s *session) drained(ctx, live context.Context) bool {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !reached(s.stream.Confirmed(), s.target) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		case <-live.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// reached reports whether everything before target is confirmed. The position
+// where the server would write next lies behind the header of a WAL page that
+// has just been begun, while what is confirmed ends before it.
+func reached(confirmed, target pglogrepl.LSN) bool {
+	const page, header = 8192, 40
+	if into := target % page; into <= header {
+		target -= into
+	}
+	return confirmed >= target
+}

@@ -1,0 +1,183 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/catalog"
+)
+
+const (
+	// watchInterval is how often the slot is read while streaming.
+	watchInterval = time.Second
+	// tablesInterval is how often the publication is checked. A table that is
+	// taken out of it goes missing from the stream without a word.
+	tablesInterval = 3 * time.Second
+	// saveInterval is how often the confirmed position is written to the state
+	// row.
+	saveInterval = time.Minute
+	// queryTimeout bounds one look at the catalog.
+	queryTimeout = 3 * time.Second
+)
+
+// watcher looks after the session over the ordinary connection: it reads the
+// slot, checks the publication and saves the position. Losing that connection
+// costs nothing but its answers; it is opened again at the next tick.
+type watcher struct {
+	s         *session
+	lastGood  pglogrepl.LSN // stream position when the publication was fine last
+	checked   time.Time
+	saved     time.Time
+	terminated bool // the ordinary connection ended by an administrator's command
+}
+
+func (s *session) watch(ctx context.Context) error {
+	w := watcher{s: s, lastGood: s.start, checked: time.Now(), saved: time.Now()}
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.check:
+			w.checked = time.Time{}
+		case <-tick.C:
+		}
+		s.r.beat()
+		if err := w.look(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// look does one round. It returns an error only when the session must end.
+func (w *watcher) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	err := w.round(ctx)
+	switch {
+	case err == nil:
+		w.terminated = false
+		w.s.r.recoveredFrom(problemCatalog)
+		return nil
+	case errors.Is(err, errDeposed), errors.Is(err, context.Canceled):
+		return err
+	case catalog.Terminated(err):
+		w.terminated = true
+	case w.terminated && catalog.Refused(err) && w.s.unconfirmed():
+		return errShutdown
+	}
+	if w.s.r.state.fail(problemCatalog, err.Error()) {
+		w.s.r.log.Warn("the catalog connection is interrupted, trying again", "err", err)
+	}
+	return nil
+}
+
+func (w *watcher) round(ctx context.Context) error {
+	s := w.s
+	if s.db == nil || s.db.Closed() {
+		db, err := s.r.openCatalog(ctx)
+		if err != nil {
+			return err
+		}
+		s.db = db
+	}
+	slot, found, err := s.db.Slot(ctx, s.r.cfg.Spec.Slot)
+	if err != nil {
+		return err
+	}
+	if found && slot.Active && slot.Holder.PID != s.stream.PID() {
+		return errDeposed
+	}
+	s.r.metrics.slot(slot)
+	if time.Since(w.checked) >= tablesInterval {
+		if err := w.tables(ctx); err != nil {
+			return err
+		}
+	}
+	if time.Since(w.saved) >= saveInterval {
+		if err := s.save(ctx, false); err != nil {
+			return err
+		}
+		w.saved = time.Now()
+	}
+	return nil
+}
+
+// tables checks publication and membership. While the check fails the
+// dispatcher is held, so that nothing more is confirmed past rows that the
+// server leaves out.
+func (w *watcher) tables(ctx context.Context) error {
+	s := w.s
+	at := s.stream.ReceivedLSN() // before the check: what it says holds at least up to here
+	_, _, err := s.db.CheckPublication(ctx, s.r.cfg.Spec.Publication, s.r.cfg.Spec.Tables, s.r.cfg.Spec.Ignored)
+	var check *catalog.CheckError
+	if errors.As(err, &check) && check.Class != catalog.Configuration || err != nil && check == nil {
+		return err // could not look
+	}
+	w.checked = time.Now()
+	if err == nil {
+		if s.gate.open() {
+			s.r.log.Error("the publication is complete again: events committed in this range may be missing from the topics",
+				"after", w.lastGood.String(), "up_to", at.String())
+		}
+		s.r.recoveredFrom(problemTables)
+		w.lastGood = at
+		return nil
+	}
+	s.gate.close()
+	s.r.halted(problemTables, fmt.Errorf("%w (rows committed after %s may be missing from the stream)", err, w.lastGood))
+	return nil
+}
+
+// save writes the confirmed position to the state row.
+func (s *session) save(ctx context.Context, clean bool) error {
+	return s.db.UpdateConfirmed(ctx, s.r.cfg.Spec.Slot, s.stream.Confirmed(), s.system.Timeline, clean)
+}
+
+// checkSoon asks for a look at the publication now.
+func (s *session) checkSoon() {
+	select {
+	case s.check <- struct{}{}:
+	default:
+	}
+}
+
+// gate holds the dispatcher while the source cannot be trusted. The zero value
+// is open.
+type gate struct {
+	mu     sync.Mutex
+	opened chan struct{} // nil while open, closed by open
+}
+
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.opened == nil {
+		g.opened = make(chan struct{})
+	}
+}
+
+// open lets the dispatcher pass and reports whether it was held.
+func (g *gate) open() (held bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if held = g.opened != nil; held {
+		close(g.opened)
+		g.opened = nil
+	}
+	return held
+}
+
+// wait returns a channel that is closed when the gate opens, nil while it is
+// open.
+func (g *gate) wait() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.opened
+}
