@@ -16,6 +16,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -98,6 +99,9 @@ func parse(cfg Config) (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, connStringError(err)
 	}
+	if strayPassword(cfg.ConnString, pc) {
+		return nil, connStringError(errStrayPassword)
+	}
 	if cfg.Password != "" {
 		pc.Password = cfg.Password
 	}
@@ -115,6 +119,20 @@ func parse(cfg Config) (*pgx.ConnConfig, error) {
 	pc.DefaultQueryExecMode = pgx.QueryExecModeExec
 	pc.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) {}
 	return pc, nil
+}
+
+// strayPassword reports that a part of the password was taken for host or
+// database, since a character in it is not percent-encoded. The part would show
+// up in errors.
+func strayPassword(connString string, pc *pgx.ConnConfig) bool {
+	if !strings.HasPrefix(connString, "postgres://") && !strings.HasPrefix(connString, "postgresql://") {
+		return false
+	}
+	stray := strings.Contains(pc.Host, "@") || strings.Contains(pc.Database, "@")
+	for _, f := range pc.Fallbacks {
+		stray = stray || strings.Contains(f.Host, "@")
+	}
+	return stray
 }
 
 // Close ends the connection. It waits for a call that is running.

@@ -163,10 +163,16 @@ func connStringError(err error) error {
 	return e
 }
 
-const quotedStringEnd = "`: "
+const (
+	quotedStringEnd = "`: "
+	strayReason     = "stray password"
+)
+
+var errStrayPassword = errors.New(quotedStringEnd + strayReason)
 
 // connStringProblems maps the driver's fixed texts to ours.
 var connStringProblems = []struct{ driver, ours string }{
+	{strayReason, "it has an @ in host or database, so a character of the password is probably not percent-encoded"},
 	{"failed to parse as URL", "it cannot be read as a URL"},
 	{"failed to parse as keyword", "it cannot be read as keyword=value pairs"},
 	{"failed to read service", "the service that it names cannot be read (service, PGSERVICE, PGSERVICEFILE)"},

@@ -62,6 +62,9 @@ func NewPlan(s Setup, f Found) (Plan, error) {
 	if f.Slot == nil && f.Row != nil {
 		return nil, knownButGone(*f.Row)
 	}
+	if f.Slot != nil && f.Publication == nil {
+		return nil, publicationGone(s, f)
+	}
 	plan := planPublication(s, f.Publication)
 	if f.Slot == nil {
 		if f.Server.Version != 0 && f.Server.Slots >= f.Server.MaxSlots {
@@ -89,6 +92,24 @@ func noSlotLeft(s Server) error {
 	return slotFault(fmt.Sprintf("all %d replication slots (max_replication_slots) are in use", s.MaxSlots),
 		"drop one that nobody needs (SELECT slot_name, plugin, database, active FROM pg_replication_slots), or as a superuser: "+
 			"ALTER SYSTEM SET max_replication_slots = "+strconv.Itoa(s.MaxSlots+10)+"; then restart PostgreSQL")
+}
+
+// publicationGone is the error for a slot without its publication. A new one would
+// be younger than the slot, which then can never decode what lies before it:
+// membership in a publication is looked up as of the change.
+func publicationGone(s Setup, f Found) error {
+	problem := fmt.Sprintf("publication %s does not exist, but slot %s does, and a slot cannot decode through a younger publication",
+		spell(s.Publication), s.Slot)
+	drop := "SELECT pg_drop_replication_slot(" + literal(s.Slot) + ")"
+	next := "check postgres.publication; if nobody has used the slot yet, drop it (" + drop + ") and run `cdc-relay init`"
+	if f.Row != nil {
+		problem += fmt.Sprintf("; events committed between %s and %s can no longer be sent from the write-ahead log",
+			f.Slot.Confirmed, f.Slot.WALEnd)
+		next = "check postgres.publication; if it was dropped, make it again (" + createPublicationSQL(s.Publication, s.Tables) +
+			"), send what is missing from the table, then step over the gap: SELECT pg_replication_slot_advance(" + literal(s.Slot) +
+			", pg_current_wal_lsn())"
+	}
+	return &CheckError{Check: "publication", Problem: problem, Next: next, Class: Configuration}
 }
 
 func planPublication(s Setup, p *Publication) Plan {

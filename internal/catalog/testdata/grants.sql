@@ -1,0 +1,9 @@
+-- The role that runs cdc-relay needs no more than this; it needs no right on the outbox table.
+--   CREATE ROLE "cdc_relay" LOGIN REPLICATION PASSWORD '...';  -- Amazon RDS: GRANT rds_replication TO "cdc_relay"
+--   GRANT CONNECT ON DATABASE "Shop" TO "cdc_relay";
+--   GRANT USAGE ON SCHEMA public TO "cdc_relay";
+--   GRANT SELECT, INSERT, UPDATE ON public.cdc_relay_slots TO "cdc_relay";
+-- pg_hba.conf must let it connect to the database; the keyword replication is not for logical replication.
+-- Of use, but not needed:
+--   GRANT pg_read_all_stats TO "cdc_relay";  -- says who holds the slot
+--   GRANT SELECT ON public.cdc_relay_migrations TO "cdc_relay";  -- for cdc-relay migrate status
