@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -24,15 +25,19 @@ type checker struct {
 // check reads the files of secrets and returns what is wrong with the values that the scope needs.
 func (c *Config) check(scope Scope) []Problem {
 	k := &checker{config: c}
-	if scope >= ForDatabase {
-		k.postgres()
-		k.outbox()
+	if scope >= Database {
+		k.server()
 	}
-	if scope >= ForRelay {
-		k.kafka()
-		k.require("limits.in_flight_bytes", c.Limits.InFlightBytes >= 64<<10, "too small", "give at least 64KiB")
-		k.require("shutdown_timeout", c.ShutdownTimeout > 0, "not positive", "give a duration such as 30s")
+	k.postgres()
+	k.outbox()
+	if scope >= Everything {
+		k.credentials()
+		k.require("kafka.brokers", len(c.Kafka.Brokers) > 0, "not set",
+			"name the bootstrap brokers in the file, as CDC_RELAY_KAFKA_BROKERS or as KAFKA_BROKERS")
 	}
+	k.kafka()
+	k.require("limits.in_flight_bytes", c.Limits.InFlightBytes >= 64<<10, "too small", "give at least 64KiB")
+	k.require("shutdown_timeout", c.ShutdownTimeout > 0, "not positive", "give a duration such as 30s")
 	k.address("http.listen", c.HTTP.Listen)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	k.oneOf("log.format", c.Log.Format, "auto", "text", "json")
@@ -54,23 +59,27 @@ func (k *checker) oneOf(key, value string, choices ...string) {
 // readSecret returns the content of a file of a secret without its trailing newline.
 func (k *checker) readSecret(key, path string) Secret {
 	text, err := os.ReadFile(path)
-	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pathErr.Err
 	}
 	k.require(key, err == nil, fmt.Sprintf("read %s: %v", path, err), "make the file readable for the relay, or correct the path")
 	return Secret(strings.TrimRight(string(text), "\r\n"))
 }
 
-func (k *checker) postgres() {
+// server requires a server, reads the password and tries the connection string.
+func (k *checker) server() {
 	p := &k.config.Postgres
-	k.require("postgres.url", p.URL != "" || k.config.origins["postgres.url"] != "", "not set",
-		"set it in the file, as CDC_RELAY_POSTGRES_URL or with --database-url")
+	k.require("postgres.url", k.config.NamesServer(), "not set", "set it in the file, as CDC_RELAY_POSTGRES_URL or with --database-url")
 	if p.PasswordFile != "" {
 		p.password = k.readSecret("postgres.password_file", p.PasswordFile)
 	}
 	if _, err := pgconn.ParseConfig(string(p.URL)); err != nil {
 		k.require("postgres.url", false, parseReason(err), "write it as postgres://user@host:5432/database?sslmode=verify-full")
 	}
+}
+
+func (k *checker) postgres() {
+	p := &k.config.Postgres
 	k.require("postgres.slot", catalog.ValidateSlotName(p.Slot) == nil, fmt.Sprintf("%q cannot be a slot's name", p.Slot),
 		"use lower-case letters, digits and underscores, at most 63")
 	k.require("postgres.publication", p.Publication != "" && len(p.Publication) <= 63,
@@ -84,7 +93,7 @@ func (k *checker) postgres() {
 // but a string that it cannot parse may hold one where it does not look.
 func parseReason(err error) string {
 	reason := err.Error()
-	if parse := (*pgconn.ParseConfigError)(nil); errors.As(err, &parse) {
+	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
 		if _, after, ok := strings.Cut(reason, "`: "); ok {
 			reason = after
 		}
@@ -94,24 +103,23 @@ func parseReason(err error) string {
 
 func (k *checker) outbox() {
 	o := &k.config.Outbox
-	k.require("outbox.table", len(o.Table) > 0, "not set", "name the table, such as public.outbox")
 	for i, table := range o.Table {
 		k.require("outbox.table", !slices.Contains(o.Table[:i], table), fmt.Sprintf("%s is named twice", table), "name it once")
 		k.require("outbox.ignored_tables", !slices.Contains(o.IgnoredTables, table),
 			fmt.Sprintf("%s is an outbox table, too", table), "remove it from one of the two")
 	}
-	for field, column := range o.Columns {
-		k.require("outbox.columns", field != "" && column != "", fmt.Sprintf("field %q has column %q", field, column), "name both")
+	for _, field := range slices.Sorted(maps.Keys(o.Columns)) {
+		k.require("outbox.columns", field != "" && o.Columns[field] != "",
+			fmt.Sprintf("field %q has column %q", field, o.Columns[field]), "name both")
 	}
-	for header, column := range o.HeaderColumns {
-		k.require("outbox.header_columns", header != "" && column != "", fmt.Sprintf("header %q has column %q", header, column), "name both")
+	k.oneOf("outbox.record_time", o.RecordTime, "commit", "created_at")
+	for _, p := range k.config.Record().Check() {
+		k.require(p.Key, false, p.Problem, p.Next)
 	}
 }
 
 func (k *checker) kafka() {
 	c := &k.config.Kafka
-	k.require("kafka.brokers", len(c.Brokers) > 0, "not set",
-		"name the bootstrap brokers in the file, as CDC_RELAY_KAFKA_BROKERS or as KAFKA_BROKERS")
 	for _, address := range c.Brokers {
 		k.address("kafka.brokers", address)
 	}
@@ -134,17 +142,21 @@ func (k *checker) createTopics() {
 
 func (k *checker) sasl() {
 	s := &k.config.Kafka.SASL
-	if s.PasswordFile != "" {
-		s.Password = k.readSecret("kafka.sasl.password_file", s.PasswordFile)
-	}
 	if s.Mechanism == "" {
-		k.require("kafka.sasl.mechanism", s.Username == "" && s.Password == "",
+		k.require("kafka.sasl.mechanism", s.Username == "" && s.Password == "" && s.PasswordFile == "",
 			"not set, though there are credentials", "choose one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512")
 		return
 	}
 	k.oneOf("kafka.sasl.mechanism", s.Mechanism, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 	k.require("kafka.sasl.username", s.Username != "", "not set", "name the user")
 	k.require("kafka.sasl.password", s.Password != "" || s.PasswordFile != "", "not set", "set it, or kafka.sasl.password_file")
+}
+
+// credentials reads the password for the brokers.
+func (k *checker) credentials() {
+	if s := &k.config.Kafka.SASL; s.PasswordFile != "" {
+		s.Password = k.readSecret("kafka.sasl.password_file", s.PasswordFile)
+	}
 }
 
 // address requires host:port.

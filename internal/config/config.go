@@ -66,12 +66,14 @@ type Postgres struct {
 // Outbox says which tables hold the events and what their columns mean.
 type Outbox struct {
 	// Table, or list of tables, that applications insert events into, written as in SQL: folded to
-	// lower case unless quoted, in schema public unless qualified.
+	// lower case unless quoted, in schema public unless qualified. A partitioned table is named by its
+	// root.
 	Table Tables `yaml:"table"`
 
 	// Column of the table that holds each field, for tables with other names than the default ones:
-	// `id`, `aggregatetype`, `aggregateid`, `type`, `payload`, `headers`, `created_at`,
-	// `aggregateversion`, `correlationid`, `causationid`, `schemaversion`. Exact names, not folded. A
+	// `id`, `aggregatetype`, `aggregateid`, `type`, `payload`, `headers`, `created_at`, `contenttype`,
+	// `aggregateversion`, `correlationid`, `causationid`, `schemaversion`, `traceparent`, `tracestate`,
+	// `baggage`. Exact names, not folded. A
 	// field that is not listed here is in the column of its own name; further names may be added for
 	// the templates. The table needs the id, the payload and what the templates use; every other
 	// column may be absent.
@@ -79,6 +81,11 @@ type Outbox struct {
 
 	// Further columns to send as headers: header name to exact column name.
 	HeaderColumns map[string]string `yaml:"header_columns"`
+
+	// Time of the records: `commit`, the moment of the commit, or `created_at`, what the column says,
+	// for topics whose retention must count from the event. Rows older than 24 hours always get the
+	// time of sending, since brokers may delete older records at once.
+	RecordTime string `yaml:"record_time"`
 
 	// Tables of the publication whose inserts are passed over, written as in SQL. An insert into any
 	// other table that is not an outbox table stops the relay, since it may be an outbox table that
@@ -155,13 +162,15 @@ type SASL struct {
 	PasswordFile string `yaml:"password_file"`
 }
 
-// Routing decides the topic and the key of each record, from templates in which {name} stands for
-// a field of the row. A change moves rows to other places: what is not confirmed is sent again.
+// Routing decides the topic and the key of each record, by templates in which `{name}` stands for
+// a field of the row; `{{` and `}}` are braces. A change moves rows to other places: what is not
+// confirmed is sent again.
 type Routing struct {
 	// Topic template.
 	Topic string `yaml:"topic"`
 
-	// Key template. A template that is nothing but one field gives a NULL key for a NULL column.
+	// Key template. A NULL column gives a record without a key, and so does an empty template; such
+	// records are spread over the partitions by their id.
 	Key string `yaml:"key"`
 }
 
@@ -197,7 +206,7 @@ func Default() Config {
 			WALSenderTimeout: 10 * time.Second,
 			FailoverSlot:     "auto",
 		},
-		Outbox:          Outbox{Table: Tables{{catalog.TableName{Schema: "public", Name: "outbox"}}}},
+		Outbox:          Outbox{Table: Tables{{catalog.TableName{Schema: "public", Name: "outbox"}}}, RecordTime: "commit"},
 		Kafka:           Kafka{Compression: "none", MaxMessageBytes: 1 << 20},
 		Routing:         Routing{Topic: "outbox.event.{aggregatetype}", Key: "{aggregateid}"},
 		Limits:          Limits{InFlightBytes: 16 << 20},

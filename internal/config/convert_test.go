@@ -11,7 +11,7 @@ import (
 
 // read returns everything that the commands take out of a configuration.
 func read(c *Config) []any {
-	return []any{c.Catalog(), c.Setup(), c.IgnoredTables(), c.WAL(), c.Broker(), c.Outbox, c.Routing, c.Kafka, c.Limits, c.HTTP, c.Log, c.ShutdownTimeout}
+	return []any{c.Catalog(), c.Setup(), c.Spec(), c.WAL(), c.Record(), c.Broker(), c.Publish(), c.HTTP, c.Log, c.ShutdownTimeout}
 }
 
 // Every key ends up in the Config of a package: setting it alone changes something there. A key that
@@ -35,7 +35,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 				}
 			}
 		}
-		c.check(ForRelay) // for the secrets; most keys are missing
+		c.check(Everything) // for the secrets; most keys are missing
 		return read(&c)
 	}
 	c := Default()
@@ -46,6 +46,37 @@ func TestEveryKeyIsRead(t *testing.T) {
 		}
 		if cmp.Equal(load(without...), load(with...), cmpopts.IgnoreUnexported(wal.Config{})) {
 			t.Errorf("%s: no package reads it", f.key)
+		}
+	}
+}
+
+// Whatever decides where records go is part of the fingerprint; how a name is written is not.
+func TestRoutingFacts(t *testing.T) {
+	t.Parallel()
+	fingerprint := func(change func(*Config)) uint64 {
+		c := Default()
+		change(&c)
+		return c.RoutingFacts().Fingerprint()
+	}
+	usual := fingerprint(func(*Config) {})
+	for name, change := range map[string]func(*Config){
+		"slot":        func(c *Config) { c.Postgres.Slot = "other" },
+		"publication": func(c *Config) { c.Postgres.Publication = "other" },
+		"tables":      func(c *Config) { c.Outbox.Table = append(c.Outbox.Table, tables("public", "b")...) },
+		"columns":     func(c *Config) { c.Outbox.Columns = map[string]string{"aggregateid": "customer"} },
+		"topic":       func(c *Config) { c.Routing.Topic = "events" },
+		"key":         func(c *Config) { c.Routing.Key = "{id}" },
+	} {
+		if fingerprint(change) == usual {
+			t.Errorf("%s: the fingerprint does not change", name)
+		}
+	}
+	for name, change := range map[string]func(*Config){
+		"a column listed under its own name": func(c *Config) { c.Outbox.Columns = map[string]string{"id": "id"} },
+		"compression":                        func(c *Config) { c.Kafka.Compression = "zstd" },
+	} {
+		if fingerprint(change) != usual {
+			t.Errorf("%s: the fingerprint changes", name)
 		}
 	}
 }

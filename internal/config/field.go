@@ -56,7 +56,7 @@ func (f field) setText(text string) error {
 		f.value.SetString(text)
 		return nil
 	}
-	if u, ok := f.value.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](f.value.Addr()); ok {
 		return u.UnmarshalText([]byte(text))
 	}
 	var doc yaml.Node
@@ -70,12 +70,12 @@ func (f field) setText(text string) error {
 // before: lists and mappings are not merged.
 func (f field) setNode(node *yaml.Node) error {
 	fresh := reflect.New(f.value.Type())
-	if u, ok := fresh.Interface().(encoding.TextUnmarshaler); ok && node.Kind == yaml.ScalarNode {
+	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](fresh); ok && node.Kind == yaml.ScalarNode {
 		if err := u.UnmarshalText([]byte(node.Value)); err != nil {
 			return err
 		}
 	} else if err := node.Decode(fresh.Interface()); err != nil {
-		if wrong := (*yaml.TypeError)(nil); !errors.As(err, &wrong) {
+		if _, ok := errors.AsType[*yaml.TypeError](err); !ok {
 			return err // of an UnmarshalText of ours
 		}
 		return fmt.Errorf("want %s", f.want())
@@ -93,7 +93,7 @@ func (f field) want() string {
 	case reflect.Int:
 		return "a whole number"
 	case reflect.Int64:
-		if _, ok := f.value.Interface().(Bytes); ok {
+		if _, ok := reflect.TypeAssert[Bytes](f.value); ok {
 			return "a size such as 16MiB"
 		}
 		return "a duration such as 10s or 1m30s"

@@ -24,16 +24,16 @@ type Source struct {
 	Flags map[string]string
 }
 
-// Scope says which part of the configuration a command uses, and so what has to be right.
+// Scope says how much a command needs, and so what has to be set and right.
 type Scope int
 
 const (
-	// ForProbe needs only to know where the relay listens.
-	ForProbe Scope = iota
-	// ForDatabase needs what concerns Postgres.
-	ForDatabase
-	// ForRelay needs everything.
-	ForRelay
+	// Offline: no server has to be named.
+	Offline Scope = iota
+	// Database: the command talks to Postgres.
+	Database
+	// Everything: the command talks to Postgres and Kafka.
+	Everything
 )
 
 // Load reads the sources, each over the one before: defaults, file, variables, flags. Then
@@ -96,7 +96,7 @@ func (l *loader) readFile(path string) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		// The path is named by Where already.
-		if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
+		if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 			err = pathErr.Err
 		}
 		l.problem(path, "", fmt.Sprintf("read configuration file: %v", err), "correct the path after --config")
@@ -241,9 +241,14 @@ func (l *loader) fallBack(env map[string]string) {
 		}
 	}
 	// pgx reads these itself for whatever the connection string leaves out.
-	for _, name := range []string{"PGHOST", "PGSERVICE", "PGDATABASE", "PGPORT", "PGUSER"} {
+	for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGPORT", "PGUSER"} {
 		if env[name] != "" && l.config.Postgres.URL == "" {
 			l.config.origins["postgres.url"] = name
 		}
 	}
+}
+
+// NamesServer reports whether anything says which Postgres server is meant.
+func (c *Config) NamesServer() bool {
+	return c.Postgres.URL != "" || c.origins["postgres.url"] != ""
 }

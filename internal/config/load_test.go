@@ -31,7 +31,7 @@ func writeFile(t *testing.T, name, text string) string {
 var least = []string{"CDC_RELAY_POSTGRES_URL=postgres://h/db", "CDC_RELAY_KAFKA_BROKERS=b:9092"}
 
 func TestDefaultsAreValid(t *testing.T) {
-	got, err := Load(Source{Environ: least}, ForRelay)
+	got, err := Load(Source{Environ: least}, Everything)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ kafka:
   sasl:
 limits: {in_flight_bytes: 1048576}
 `)
-	got, err := Load(Source{File: file}, ForRelay)
+	got, err := Load(Source{File: file}, Everything)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,6 +101,7 @@ func someValues(t *testing.T) map[string]string {
 		"outbox.table":                           `a, "b,c".d`,
 		"outbox.columns":                         "{payload: body, tenant: org}",
 		"outbox.header_columns":                  "{x-tenant: org}",
+		"outbox.record_time":                     "created_at",
 		"outbox.ignored_tables":                  "audit",
 		"kafka.brokers":                          "x:1, y:2",
 		"kafka.compression":                      "zstd",
@@ -117,7 +118,7 @@ func someValues(t *testing.T) map[string]string {
 		"kafka.sasl.username":                    "user",
 		"kafka.sasl.password":                    "~",
 		"kafka.sasl.password_file":               writeFile(t, "sasl", "sasl-secret\n"),
-		"routing.topic":                          "sales:{type}",
+		"routing.topic":                          "sales.{type}",
 		"routing.key":                            "{id}",
 		"limits.in_flight_bytes":                 "1GiB",
 		"http.listen":                            ":1",
@@ -197,7 +198,7 @@ func TestPrecedence(t *testing.T) {
 		{"weakest", Source{"", slices.Concat(environ, bootstrap), nil}, "pg.host", "bootstrap:1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := Load(tt.src, ForRelay)
+			c, err := Load(tt.src, Everything)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -223,7 +224,7 @@ func TestPrecedence(t *testing.T) {
 func TestPasswordFileWins(t *testing.T) {
 	file := writeFile(t, "password", "from file \r\n")
 	for _, url := range []string{"postgres://u:old@h/db", "host=h user=u password=old", "postgres://h/db"} {
-		c, err := Load(Source{Environ: []string{"CDC_RELAY_POSTGRES_URL=" + url, "CDC_RELAY_POSTGRES_PASSWORD_FILE=" + file}}, ForDatabase)
+		c, err := Load(Source{Environ: []string{"CDC_RELAY_POSTGRES_URL=" + url, "CDC_RELAY_POSTGRES_PASSWORD_FILE=" + file}}, Database)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,15 +243,15 @@ func TestScopes(t *testing.T) {
 		environ []string
 		want    []string // keys with problems
 	}{
-		{ForProbe, none, nil},
-		{ForDatabase, none, []string{"postgres.url"}},
-		{ForDatabase, []string{"PGHOST=h"}, nil},
-		{ForRelay, []string{"PGHOST=h"}, []string{"kafka.brokers"}},
-		{ForRelay, none, []string{"postgres.url", "kafka.brokers"}},
+		{Offline, none, nil},
+		{Database, none, []string{"postgres.url"}},
+		{Database, []string{"PGHOST=h"}, nil},
+		{Everything, []string{"PGHOST=h"}, []string{"kafka.brokers"}},
+		{Everything, none, []string{"postgres.url", "kafka.brokers"}},
 	} {
 		_, err := Load(Source{Environ: tt.environ}, tt.scope)
 		var got []string
-		if problems := (*Error)(nil); errors.As(err, &problems) {
+		if problems, ok := errors.AsType[*Error](err); ok {
 			for _, p := range problems.Problems {
 				got = append(got, p.Key)
 			}
@@ -269,9 +270,9 @@ func TestBadFiles(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			_, err := Load(Source{File: file, Environ: []string{"DATABASE_URL=postgres://h/db", "KAFKA_BROKERS=b:1"}}, ForRelay)
-			var problems *Error
-			if !errors.As(err, &problems) {
+			_, err := Load(Source{File: file, Environ: []string{"DATABASE_URL=postgres://h/db", "KAFKA_BROKERS=b:1"}}, Everything)
+			problems, ok := errors.AsType[*Error](err)
+			if !ok {
 				t.Fatalf("got error %v, want problems", err)
 			}
 			var got strings.Builder
@@ -295,9 +296,9 @@ func TestVariables(t *testing.T) {
 		{"CDC_RELAY_KAFKA_PORT=tcp://10.0.0.1:9092", ""},
 		{"CDC_RELAY_IMAGE=cdc-relay:1", ""},
 	} {
-		_, err := Load(Source{Environ: append(slices.Clone(least), tt.variable)}, ForRelay)
+		_, err := Load(Source{Environ: append(slices.Clone(least), tt.variable)}, Everything)
 		got := ""
-		if problems := (*Error)(nil); errors.As(err, &problems) {
+		if problems, ok := errors.AsType[*Error](err); ok {
 			got = problems.Problems[0].String()
 		}
 		if got != tt.want {
@@ -307,7 +308,7 @@ func TestVariables(t *testing.T) {
 }
 
 func TestMissingFile(t *testing.T) {
-	_, err := Load(Source{File: "nowhere.yaml", Environ: least}, ForRelay)
+	_, err := Load(Source{File: "nowhere.yaml", Environ: least}, Everything)
 	want := "configuration: nowhere.yaml: read configuration file: no such file or directory"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
+	"github.com/cdc-relay/cdc-relay/internal/record"
 )
 
 const redacted = "[redacted]"
@@ -140,6 +141,15 @@ func (t Tables) names() []catalog.TableName {
 	names := make([]catalog.TableName, len(t))
 	for i, table := range t {
 		names[i] = table.TableName
+	}
+	return names
+}
+
+// record returns the tables as package record knows them.
+func (t Tables) record() []record.Table {
+	names := make([]record.Table, len(t))
+	for i, table := range t {
+		names[i] = record.Table(table.TableName)
 	}
 	return names
 }

@@ -43,7 +43,7 @@ func TestBadURLsAreNotQuoted(t *testing.T) {
 		"mysql://u:hunter2@h/db", "u:hunter2@h/db", "password=hunter2 nonsense", "password='hunter2", "host=h port=x password=hunter2",
 		"postgres://u:hunter2@h/db?sslmode=hunter", "postgres://u:hunter2@h/db?connect_timeout=x", "postgres://u:hunter2@[::1/db",
 	} {
-		_, err := Load(Source{Environ: []string{"CDC_RELAY_POSTGRES_URL=" + url}}, ForDatabase)
+		_, err := Load(Source{Environ: []string{"CDC_RELAY_POSTGRES_URL=" + url}}, Database)
 		if err == nil {
 			t.Logf("%s is accepted", url) // what comes before the first @ may be a host to pgx
 			continue
