@@ -265,10 +265,13 @@ func (p *Publisher) topicNames() []string {
 // that is configured.
 func (p *Publisher) look(ctx context.Context, name string) {
 	partitions, err := p.broker.Partitions(ctx, name)
+	if errors.Is(err, broker.ErrUnknownTopic) && p.firstMiss(name) {
+		// It may have been created within the last second.
+		p.broker.Refresh()
+		partitions, err = p.broker.Partitions(ctx, name)
+	}
 	if errors.Is(err, broker.ErrUnknownTopic) && p.cfg.CreateTopics != nil {
-		if cerr := p.broker.CreateTopic(ctx, name, *p.cfg.CreateTopics); cerr != nil {
-			err = cerr
-		} else {
+		if err = p.broker.CreateTopic(ctx, name, *p.cfg.CreateTopics); err == nil {
 			partitions, err = p.broker.Partitions(ctx, name)
 		}
 	}
@@ -280,6 +283,14 @@ func (p *Publisher) look(ctx context.Context, name string) {
 	if t := p.topics[name]; t != nil {
 		t.looked(partitions, err, time.Now())
 	}
+}
+
+// firstMiss reports whether nothing has been wrong with the topic so far.
+func (p *Publisher) firstMiss(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.topics[name]
+	return t != nil && t.problem == ""
 }
 
 func (p *Publisher) remind(now time.Time) {

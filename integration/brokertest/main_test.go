@@ -1,0 +1,168 @@
+// Package brokertest tests packages broker and publish against real Kafka.
+package brokertest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cdc-relay/cdc-relay/integration/localstack"
+	"github.com/cdc-relay/cdc-relay/internal/broker"
+	"github.com/cdc-relay/cdc-relay/internal/position"
+	"github.com/cdc-relay/cdc-relay/internal/publish"
+)
+
+const (
+	user     = "alice"
+	password = "s3cret-password"
+)
+
+// cluster is one broker with every kind of listener, shared by the tests.
+type cluster struct {
+	once  sync.Once
+	kafka *localstack.Kafka
+	certs certificates
+	dir   string
+	err   error
+}
+
+// shared is a package variable because testing offers no other way from TestMain to a test.
+var shared cluster
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.kafka != nil {
+		if err := shared.kafka.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "close kafka:", err)
+			code = max(code, 1)
+		}
+	}
+	_ = os.RemoveAll(shared.dir)
+	os.Exit(code)
+}
+
+func needJava(t *testing.T) {
+	t.Helper()
+	if err := localstack.HaveJava(); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+}
+
+func kafka(t *testing.T) *cluster {
+	t.Helper()
+	needJava(t)
+	shared.once.Do(func() {
+		if shared.dir, shared.err = os.MkdirTemp("", "brokertest"); shared.err != nil {
+			return
+		}
+		if shared.certs, shared.err = makeCertificates(shared.dir); shared.err != nil {
+			return
+		}
+		shared.kafka, shared.err = localstack.StartKafka(context.Background(), localstack.KafkaConfig{
+			Users: map[string]string{user: password},
+			TLS: &localstack.TLSFiles{
+				CertFile: filepath.Join(shared.dir, "server.pem"),
+				KeyFile:  filepath.Join(shared.dir, "server.key"),
+				CAFile:   filepath.Join(shared.dir, "ca.pem"),
+			},
+		})
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return &shared
+}
+
+func openBroker(t *testing.T, cfg broker.Config) *broker.Broker {
+	t.Helper()
+	b, err := broker.Open(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+func createTopic(t *testing.T, addrs []string, name string, partitions int32, config ...string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, partitions, -1
+	for i := 0; i < len(config); i += 2 {
+		c := kmsg.NewCreateTopicsRequestTopicConfig()
+		c.Name, c.Value = config[i], &config[i+1]
+		topic.Configs = append(topic.Configs, c)
+	}
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.Topics, req.TimeoutMillis = append(req.Topics, topic), 10_000
+	res, err := req.RequestWith(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kerr.ErrorForCode(res.Topics[0].ErrorCode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// producer is a running publisher with one session.
+type producer struct {
+	*publish.Publisher
+	t   *testing.T
+	seq uint64
+}
+
+func startPublisher(t *testing.T, cfg publish.Config, b publish.Broker) *producer {
+	t.Helper()
+	p, err := publish.New(cfg, b, slog.New(slog.NewTextHandler(t.Output(), nil)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = p.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	p.Begin(publish.Session{Alive: func() bool { return true }})
+	return &producer{Publisher: p, t: t}
+}
+
+// put publishes one row; its value is "n" and its key decides the partition.
+func (p *producer) put(topic string, key, value []byte) {
+	p.t.Helper()
+	p.seq++
+	r := publish.Record{
+		Topic: topic, Key: key, Value: value,
+		Headers:  []publish.Header{{Name: "id", Value: fmt.Appendf(nil, "id-%d", p.seq)}, {Name: "none"}},
+		Time:     time.Now(),
+		ID:       fmt.Appendf(nil, "id-%d", p.seq),
+		Position: position.Position{Commit: 1 << 20, LSN: 1 << 19, Kind: position.Row, Index: uint32(p.seq)},
+		Seq:      p.seq,
+	}
+	if err := p.Publish(p.t.Context(), &r); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *producer) drain(limit time.Duration) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), limit)
+	defer cancel()
+	if err := p.Drained(ctx); err != nil {
+		p.t.Fatalf("not drained within %s: %v: %v", limit, err, p.Snapshot().Problems())
+	}
+}
