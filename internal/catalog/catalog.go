@@ -31,7 +31,11 @@ const ApplicationName = "cdc-relay"
 
 // DefaultStatementTimeout bounds each catalog statement unless
 // [Config.StatementTimeout] says otherwise.
-const DefaultStatementTimeout = 10 * time.Second
+const DefaultStatementTimeout = 5 * time.Second
+
+// answerMargin is how long after the statement timeout an answer is waited for
+// before the server is taken for unreachable.
+const answerMargin = time.Second
 
 // DefaultConnectTimeout bounds a connection attempt to one address when the
 // connection string has no connect_timeout.
@@ -45,8 +49,9 @@ type Config struct {
 	// Password, when not empty, replaces the one in ConnString, PGPASSWORD or
 	// the password file.
 	Password string
-	// StatementTimeout is the server-side limit of each statement, 0 means
-	// [DefaultStatementTimeout]. Creating a slot is exempt: it waits for the
+	// StatementTimeout is the server's limit for each statement, 0 means
+	// [DefaultStatementTimeout]. A call returns at most a second later, also when
+	// the server has vanished. Creating a slot is exempt: it waits for the
 	// transactions that are running.
 	StatementTimeout time.Duration
 }
@@ -55,8 +60,9 @@ type Config struct {
 // turns. An error of class [Unreachable] means that the connection, or the
 // attempt to get one, is gone; see [DB.Closed].
 type DB struct {
-	conn *pgx.Conn
-	turn chan struct{} // holds one token; whoever has it may use conn
+	conn  *pgx.Conn
+	limit time.Duration // of one call
+	turn  chan struct{} // holds one token; whoever has it may use conn
 }
 
 // Connect opens the connection that [Open] wraps. It is for callers that run
@@ -89,9 +95,16 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{conn: conn, turn: make(chan struct{}, 1)}
+	db := &DB{conn: conn, limit: cfg.statementTimeout() + answerMargin, turn: make(chan struct{}, 1)}
 	db.turn <- struct{}{}
 	return db, nil
+}
+
+func (c Config) statementTimeout() time.Duration {
+	if c.StatementTimeout == 0 {
+		return DefaultStatementTimeout
+	}
+	return c.StatementTimeout
 }
 
 func parse(cfg Config) (*pgx.ConnConfig, error) {
@@ -105,14 +118,11 @@ func parse(cfg Config) (*pgx.ConnConfig, error) {
 	if cfg.Password != "" {
 		pc.Password = cfg.Password
 	}
-	if cfg.StatementTimeout == 0 {
-		cfg.StatementTimeout = DefaultStatementTimeout
-	}
 	if pc.ConnectTimeout == 0 {
 		pc.ConnectTimeout = DefaultConnectTimeout
 	}
 	pc.RuntimeParams["application_name"] = ApplicationName
-	pc.RuntimeParams["statement_timeout"] = strconv.FormatInt(cfg.StatementTimeout.Milliseconds(), 10)
+	pc.RuntimeParams["statement_timeout"] = strconv.FormatInt(cfg.statementTimeout().Milliseconds(), 10)
 	pc.RuntimeParams["search_path"] = "pg_catalog"
 	// No prepared statement outlives its call, so nothing breaks when the table
 	// definitions change under a long connection.
@@ -169,6 +179,8 @@ func (db *DB) exec(ctx context.Context, what, sql string, args ...any) (int64, e
 		return 0, err
 	}
 	defer release()
+	ctx, cancel := context.WithTimeout(ctx, db.limit)
+	defer cancel()
 	tag, err := db.conn.Exec(ctx, sql, args...)
 	if err != nil {
 		return 0, Explain(what, err)
@@ -183,6 +195,8 @@ func query[T any](ctx context.Context, db *DB, what string, scan pgx.RowToFunc[T
 		return nil, err
 	}
 	defer release()
+	ctx, cancel := context.WithTimeout(ctx, db.limit)
+	defer cancel()
 	rows, err := db.conn.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, Explain(what, err)
