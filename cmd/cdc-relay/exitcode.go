@@ -3,8 +3,16 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/broker"
+	"github.com/cdc-relay/cdc-relay/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/wal"
+	"github.com/cdc-relay/cdc-relay/migrations"
 )
 
 // Exit codes by class of outcome, for scripts and supervisors.
@@ -21,18 +29,6 @@ const (
 	exitInterrupted = 130 // second signal
 )
 
-// exitCode is the class of an error: what it says itself, or what its type stands for.
-func exitCode(err error) int {
-	var coder interface{ ExitCode() int }
-	if errors.As(err, &coder) {
-		return coder.ExitCode()
-	}
-	if configuration := (*config.Error)(nil); errors.As(err, &configuration) {
-		return exitConfig
-	}
-	return exitFailure
-}
-
 // exitError is an error of a command with its class and what to do about it.
 type exitError struct {
 	err  error
@@ -40,16 +36,79 @@ type exitError struct {
 	next string
 }
 
+// Error returns the cause.
 func (e *exitError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
 func (e *exitError) Unwrap() error { return e.err }
-
-// ExitCode is the process's exit code.
-func (e *exitError) ExitCode() int { return e.code }
-
-// Next is what to do.
-func (e *exitError) Next() string { return e.next }
 
 // usagef is a mistake on the command line; next is what to type instead.
 func usagef(next, format string, args ...any) error {
 	return &exitError{fmt.Errorf(format, args...), exitUsage, next}
+}
+
+// explain says of an error what is wrong, what to do about it ("" when nothing can be said) and the
+// exit code of its class. Packages tell what happened; which code that is, is decided here.
+func explain(err error) (what, next string, code int) {
+	what = err.Error()
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return what, e.next, e.code
+	}
+	if e, ok := errors.AsType[*config.Error](err); ok {
+		return what, e.Next(), exitConfig
+	}
+	if e, ok := errors.AsType[*catalog.CheckError](err); ok {
+		return strings.Replace(what, "; next: "+e.Next, "", 1), e.Next, e.Class.ExitCode()
+	}
+	if _, ok := errors.AsType[*relay.SlotHeldError](err); ok {
+		return what, "stop the other process, or leave out --once: run waits as the standby", exitSlotHeld
+	}
+	if _, ok := errors.AsType[*relay.UnfinishedError](err); ok {
+		return what, "run it again; it goes on where it stopped", exitPartly
+	}
+	if _, ok := errors.AsType[*migrations.ChangedError](err); ok {
+		return what, "", exitConfig
+	}
+	if e, ok := errors.AsType[*wal.ServerError](err); ok {
+		return what, e.Hint, replicationCode(e)
+	}
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return what, e.Hint, sqlCode(e.Code)
+	}
+	if e, ok := errors.AsType[*broker.Error](err); ok {
+		return what, "", brokerCode(e)
+	}
+	return what, "", exitFailure
+}
+
+func replicationCode(e *wal.ServerError) int {
+	switch {
+	case e.Denied():
+		return exitPrivilege
+	case e.DatabaseMissing(), e.SlotMissing(), e.PublicationMissing():
+		return exitConfig
+	case e.SlotBusy():
+		return exitSlotHeld
+	case e.ShuttingDown():
+		return exitUnreachable
+	}
+	return exitFailure
+}
+
+// sqlCode classes a statement's SQLSTATE as package catalog does, for SQL that is not the catalog's.
+func sqlCode(state string) int {
+	switch {
+	case state == "42501", strings.HasPrefix(state, "28"):
+		return exitPrivilege
+	case strings.HasPrefix(state, "08"), strings.HasPrefix(state, "57P"):
+		return exitUnreachable
+	}
+	return exitFailure
+}
+
+func brokerCode(e *broker.Error) int {
+	if e.Denied() {
+		return exitPrivilege
+	}
+	return exitUnreachable
 }

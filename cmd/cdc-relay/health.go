@@ -26,7 +26,7 @@ checks of containers. It exits 0 when the answer is yes, 3 when it is no, and 69
 there is no answer.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.load(config.ForProbe)
+			c, err := a.load(config.Offline)
 			if err != nil {
 				return err
 			}
@@ -68,8 +68,8 @@ func probe(ctx context.Context, out io.Writer, url string) error {
 		return &exitError{fmt.Errorf("ask the relay: %w", err), exitUnreachable,
 			"check that the relay runs and that http.listen is the same here as there"}
 	}
-	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	_ = response.Body.Close() // what was wanted has been read
 	if err != nil {
 		return &exitError{fmt.Errorf("read the relay's answer: %w", err), exitUnreachable, "ask again"}
 	}

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,18 +38,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(stderr, "cdc-relay: %v\n", err)
-	if step := nextStep(err); step != "" {
-		fmt.Fprintf(stderr, "Try: %s\n", step)
+	what, next, code := explain(err)
+	fmt.Fprintf(stderr, "cdc-relay: %s\n", what)
+	if next != "" {
+		fmt.Fprintf(stderr, "Try: %s\n", next)
 	}
-	return exitCode(err)
-}
-
-// nextStep is what an error of any package says to do about it.
-func nextStep(err error) string {
-	var stepper interface{ Next() string }
-	if errors.As(err, &stepper) {
-		return stepper.Next()
-	}
-	return ""
+	return code
 }

@@ -1,36 +1,179 @@
 package main
 
 import (
-	"errors"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/cdc-relay/cdc-relay/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/migrations"
 )
 
 func newMigrate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Create or change the tables of the relay",
+		Short: "Create or change the tables in Postgres",
+		Long: `migrate keeps the tables that cdc-relay brings along: the default outbox table, the
+relay's own record of slots, and the default publication. Where the configuration names
+another outbox table or publication, that part is left out.`,
 	}
 	group(cmd)
-	for _, sub := range []struct{ use, short string }{
-		{"up", "Apply the pending migrations"},
-		{"down", "Take back the last migration"},
-		{"status", "Show which migrations are applied; exit 3 when one is pending"},
-		{"print", "Show the SQL, for psql and other migration tools"},
-	} {
-		child := &cobra.Command{
-			Use: sub.use, Short: sub.short, Args: noArgs,
-			RunE: func(*cobra.Command, []string) error {
-				if _, err := a.load(config.ForDatabase); err != nil {
+	cmd.AddCommand(newMigrateUp(a), newMigrateDown(a), newMigrateStatus(a), newMigratePrint(a))
+	return cmd
+}
+
+func newMigrateUp(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Apply the pending migrations",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withMigrations(cmd, func(conn *pgx.Conn, options migrations.Options) error {
+				ran, err := migrations.Up(cmd.Context(), conn, options)
+				return report(cmd, "applied", "nothing is pending", ran, err)
+			})
+		},
+	}
+	a.databaseFlag(cmd)
+	return cmd
+}
+
+func newMigrateDown(a *app) *cobra.Command {
+	var steps int
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Take back the newest migration",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if steps < 1 {
+				return usagef("cdc-relay migrate down --steps 1", "--steps %d is not positive", steps)
+			}
+			return a.withMigrations(cmd, func(conn *pgx.Conn, options migrations.Options) error {
+				options.Force = force
+				ran, err := migrations.Down(cmd.Context(), conn, steps, options)
+				return report(cmd, "took back", "nothing is applied", ran, err)
+			})
+		},
+	}
+	a.databaseFlag(cmd)
+	cmd.Flags().IntVar(&steps, "steps", 1, "how many to take back")
+	cmd.Flags().BoolVar(&force, "force", false, "also drop what still holds rows or is in use")
+	return cmd
+}
+
+// report prints the migrations that ran, also when a later one failed.
+func report(cmd *cobra.Command, did, none string, ran []migrations.Migration, err error) error {
+	for _, m := range ran {
+		fmt.Fprintln(cmd.OutOrStdout(), did, m.ID())
+	}
+	if len(ran) == 0 && err == nil {
+		fmt.Fprintln(cmd.OutOrStdout(), none)
+	}
+	return err
+}
+
+func newMigrateStatus(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what is applied; exit 3 when something is pending",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withMigrations(cmd, func(conn *pgx.Conn, options migrations.Options) error {
+				steps, err := migrations.Status(cmd.Context(), conn, options)
+				if err != nil {
 					return err
 				}
-				return errors.New("not wired yet")
-			},
-		}
-		a.databaseFlag(child)
-		cmd.AddCommand(child)
+				return printStatus(cmd, steps)
+			})
+		},
 	}
+	a.databaseFlag(cmd)
 	return cmd
+}
+
+func printStatus(cmd *cobra.Command, steps []migrations.Step) error {
+	explain := map[migrations.State]string{
+		migrations.Skipped: "the configuration names another",
+		migrations.Foreign: "was there before; left alone",
+	}
+	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	pending := 0
+	for _, s := range steps {
+		note := explain[s.State]
+		switch s.State {
+		case migrations.Applied:
+			note = s.AppliedAt.UTC().Format("2006-01-02 15:04:05Z")
+		case migrations.Pending:
+			pending++
+		}
+		fmt.Fprintln(table, strings.TrimRight(s.ID()+"\t"+string(s.State)+"\t"+note, "\t"))
+	}
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("print the status: %w", err)
+	}
+	if pending > 0 {
+		return &exitError{fmt.Errorf("migrations are pending: %d", pending), exitNo, "cdc-relay migrate up"}
+	}
+	return nil
+}
+
+func newMigratePrint(a *app) *cobra.Command {
+	formats := make([]string, 0, len(migrations.Formats()))
+	for _, f := range migrations.Formats() {
+		formats = append(formats, string(f))
+	}
+	format := formats[0]
+	cmd := &cobra.Command{
+		Use:   "print",
+		Short: "Show the SQL, for psql and other migration tools",
+		Long:  "print shows the SQL. It needs no connection.",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(formats, format) {
+				return usagef("cdc-relay migrate print --format "+formats[0], "unknown format %q", format)
+			}
+			c, err := a.load(config.Offline)
+			if err != nil {
+				return err
+			}
+			return migrations.Print(cmd.OutOrStdout(), migrations.Format(format), migrationOptions(c))
+		},
+	}
+	cmd.Flags().StringVar(&format, "format", format, strings.Join(formats, ", "))
+	return cmd
+}
+
+// withMigrations calls do with a connection and the options that the configuration gives.
+func (a *app) withMigrations(cmd *cobra.Command, do func(*pgx.Conn, migrations.Options) error) error {
+	c, err := a.load(config.Database)
+	if err != nil {
+		return err
+	}
+	conn, err := catalog.Connect(cmd.Context(), c.Catalog())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(cmd.Context()))
+	return do(conn, migrationOptions(c))
+}
+
+// migrationOptions leaves out the default table and publication where the configuration names
+// others.
+func migrationOptions(c *config.Config) migrations.Options {
+	names := config.Default()
+	setup, usual := c.Setup(), names.Setup()
+	var options migrations.Options
+	if !slices.Contains(setup.Tables, usual.Tables[0]) {
+		options.Skip = append(options.Skip, "outbox", "publication")
+	} else if setup.Publication != usual.Publication {
+		options.Skip = append(options.Skip, "publication")
+	}
+	return options
 }

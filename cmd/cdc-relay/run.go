@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,14 +21,15 @@ by another relay (it is then the standby). A second signal ends it at once.`,
   cdc-relay run --config relay.yaml --init
   cdc-relay run --config relay.yaml --once --timeout 5m`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout != 0 && !once {
 				return usagef("cdc-relay run --once --timeout "+timeout.String(), "--timeout needs --once")
 			}
-			if _, err := a.load(config.ForRelay); err != nil {
+			c, err := a.load(config.Everything)
+			if err != nil {
 				return err
 			}
-			return errors.New("not wired yet")
+			return pipeline(cmd.Context(), c, runOptions{create: create, once: once, timeout: timeout}, a.logger(c.Log))
 		},
 	}
 	a.databaseFlag(cmd)

@@ -1,26 +1,86 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/cdc-relay/cdc-relay/internal/broker"
+	"github.com/cdc-relay/cdc-relay/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 )
 
 func newValidate(a *app) *cobra.Command {
+	var live bool
+	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "validate",
 		Short: "Check the configuration",
-		Args:  noArgs,
+		Long: `validate checks the configuration and the files that it names, without a connection. With
+--live it also checks that Postgres has what the configuration names, and that a broker
+answers; it changes nothing.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := a.load(config.ForRelay); err != nil {
+			c, err := a.load(config.Everything)
+			if err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), "configuration: ok")
-			return nil
+			kafka, err := openBroker(c, a.logger(c.Log))
+			if err != nil {
+				return err
+			}
+			defer kafka.Close()
+			out := cmd.OutOrStdout()
+			fmt.Fprintln(out, "configuration: ok")
+			if !live {
+				return nil
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			return errors.Join(checkPostgres(ctx, out, c), checkKafka(ctx, out, kafka))
 		},
 	}
 	a.databaseFlag(cmd)
+	cmd.Flags().BoolVar(&live, "live", false, "also ask Postgres and Kafka")
+	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "how long --live may take")
 	return cmd
+}
+
+// openBroker reads the files of the Kafka settings; it does not connect yet.
+func openBroker(c *config.Config, log *slog.Logger) (*broker.Broker, error) {
+	b, err := broker.Open(c.Broker(), log)
+	if err != nil {
+		return nil, &exitError{err, exitConfig, "correct kafka.tls and kafka.sasl; see docs/configuration.md"}
+	}
+	return b, nil
+}
+
+func checkPostgres(ctx context.Context, out io.Writer, c *config.Config) error {
+	db, err := catalog.Open(ctx, c.Catalog())
+	if err != nil {
+		return err
+	}
+	defer db.Close(context.WithoutCancel(ctx))
+	report, err := db.Check(ctx, c.Spec())
+	for _, w := range report.Warnings {
+		fmt.Fprintf(out, "postgres: warning: %s\n", w)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "postgres: ok: version %s, slot %s at %s\n", report.Server.VersionText, report.Slot.Name, report.Slot.Confirmed)
+	return nil
+}
+
+func checkKafka(ctx context.Context, out io.Writer, kafka *broker.Broker) error {
+	if err := kafka.Ping(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "kafka: ok")
+	return nil
 }

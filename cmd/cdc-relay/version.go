@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 )
 
@@ -61,4 +62,12 @@ func newVersion() *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
+}
+
+// metric tells the version to Prometheus.
+func (b build) metric() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "cdc_relay_build_info", Help: "1, with the version as labels.",
+		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "go": b.Go},
+	}, func() float64 { return 1 })
 }
