@@ -68,7 +68,9 @@ type Column struct {
 // Relation is a table as the server described it on this connection. It is
 // never changed after it was made, so it may be kept; a later description of
 // the same table is another Relation. Route by Namespace and Name, never by
-// OID: one publication may hold several tables and partitions come and go.
+// OID: one publication may hold several tables and partitions come and go. With
+// publish_via_partition_root the rows name the root, but the server describes
+// each partition too.
 type Relation struct {
 	OID       uint32
 	Namespace string
@@ -100,10 +102,10 @@ type Message struct {
 
 	// LSN is the WAL position of the message: where a row's record starts, but
 	// where a logical message's record ends, so that a message often has the LSN
-	// of the row after it. All rows of one COPY record share one LSN, a
-	// transaction's begin shares that of its first change, and a relation has
-	// 0/0. It is not monotonic across transactions and never a position to
-	// confirm.
+	// of the row after it. All rows of one COPY record share one LSN. A relation
+	// has 0/0, and a begin the LSN of its transaction's first change, or 0/0 if an
+	// origin follows. It is not monotonic across transactions and never a position
+	// to confirm.
 	LSN pglogrepl.LSN
 
 	// FinalLSN (begin) is where the commit record starts; it equals CommitLSN of
@@ -128,8 +130,9 @@ type Message struct {
 
 	// Prefix, Content and Transactional (logical) are what was passed to
 	// pg_logical_emit_message. Anyone who may connect can emit one, with any
-	// prefix. One that is not transactional may arrive inside a transaction that
-	// it does not belong to, or outside of any.
+	// prefix. One that is not transactional arrives when it is decoded, so outside
+	// of any transaction, ahead of the one that emitted it, and also if that one
+	// rolled back.
 	Prefix        string
 	Content       []byte
 	Transactional bool
