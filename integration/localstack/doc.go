@@ -9,6 +9,12 @@
 // It works on Linux and macOS, under any user. PostgreSQL refuses to run as root, so root runs it as user 65534.
 package localstack
 
+import (
+	"os"
+
+	"github.com/cdc-relay/cdc-relay/integration/process"
+)
+
 // Progress receives one line of text, without a line end, whenever something slow begins or goes on: a download, an
 // unpacking. It may be called from another goroutine, never concurrently.
 type Progress func(line string)
@@ -17,4 +23,13 @@ func (p Progress) say(line string) {
 	if p != nil {
 		p(line)
 	}
+}
+
+// logTail returns the end of a log file, for an error message.
+func logTail(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return process.Tail(string(text))
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/cdc-relay/cdc-relay/integration/process"
 )
 
 // Kafka is a cluster of real Kafka brokers on 127.0.0.1.
@@ -37,7 +39,7 @@ type Broker struct {
 	ports              map[Listener]*Port
 
 	mu     sync.Mutex // held while the process is started or stopped; guards server and paused
-	server *process
+	server *process.Process
 	paused bool
 }
 
@@ -173,10 +175,10 @@ func (b *Broker) Addr() string { return b.ports[Plaintext].Addr() }
 func (b *Broker) PID() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.server == nil || !b.server.running() {
+	if b.server == nil || !b.server.Running() {
 		return 0
 	}
-	return b.server.pid
+	return b.server.PID()
 }
 
 // LogPath returns the file that takes the broker's log.
@@ -195,7 +197,7 @@ func (b *Broker) Start(ctx context.Context) error {
 func (b *Broker) launch() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.server != nil && b.server.running() {
+	if b.server != nil && b.server.Running() {
 		return nil
 	}
 	logFile, err := os.OpenFile(b.LogPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -203,19 +205,22 @@ func (b *Broker) launch() error {
 		return fmt.Errorf("open Kafka log: %w", err)
 	}
 	defer logFile.Close()
-	args := []string{"-Xmx" + b.kafka.cfg.Heap, "-Djava.awt.headless=true", "-Djava.io.tmpdir=" + b.dir}
+	const logging = "-Dorg.slf4j.simpleLogger."
+	args := []string{
+		"-Xmx" + b.kafka.cfg.Heap, "-Djava.awt.headless=true", "-Djava.io.tmpdir=" + b.dir,
+		logging + "showDateTime=true", logging + "dateTimeFormat=HH:mm:ss.SSS",
+	}
 	if !b.kafka.cfg.FullJIT {
 		args = append(args, "-XX:TieredStopAtLevel=1")
 	}
 	args = append(args, "-cp", filepath.Join(b.kafka.home, "lib", "*"), "kafka.Kafka", b.join("server.properties"))
 	cmd := exec.Command("java", args...) //nolint:gosec // All arguments are ours.
 	cmd.Dir, cmd.Stdout, cmd.Stderr = b.dir, logFile, logFile
-	cmd.SysProcAttr = attributes(false, syscall.SIGKILL)
-	if b.server, err = startProcess(cmd); err != nil {
+	if b.server, err = process.Start(cmd, process.Options{}); err != nil {
 		return err
 	}
 	b.paused = false
-	return b.kafka.dir.noteProcess(b.server.pid)
+	return b.kafka.dir.noteProcess(b.server.PID())
 }
 
 // Stop asks the broker to hand over its partitions and end. When ctx ends before the broker does, it is killed and the
@@ -233,11 +238,11 @@ func (b *Broker) end(ctx context.Context, sig syscall.Signal) error {
 	}
 	if b.paused {
 		b.paused = false
-		if err := b.server.signal(syscall.SIGCONT); err != nil {
+		if err := b.server.Signal(syscall.SIGCONT); err != nil {
 			return err
 		}
 	}
-	return b.server.stop(ctx, sig)
+	return b.server.Stop(ctx, sig)
 }
 
 // Restart stops the broker and starts it again.
@@ -253,7 +258,7 @@ func (b *Broker) Pause() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.paused = true
-	return b.server.signal(syscall.SIGSTOP)
+	return b.server.Signal(syscall.SIGSTOP)
 }
 
 // Resume ends a Pause.
@@ -261,5 +266,5 @@ func (b *Broker) Resume() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.paused = false
-	return b.server.signal(syscall.SIGCONT)
+	return b.server.Signal(syscall.SIGCONT)
 }

@@ -92,6 +92,9 @@ func (k *Kafka) properties(n *Broker) map[string]string {
 		"share.coordinator.state.topic.min.isr":            minISR,
 		"share.coordinator.state.topic.num.partitions":     "1",
 		"group.initial.rebalance.delay.ms":                 "0",
+		// A broker that comes back is not let in before its old session is over; 9 s by default.
+		"broker.session.timeout.ms":    "4000",
+		"broker.heartbeat.interval.ms": "500",
 	}
 	switch {
 	case n.controller && n.broker:

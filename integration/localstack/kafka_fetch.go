@@ -8,7 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
+
+	"github.com/cdc-relay/cdc-relay/integration/process"
 )
 
 // kafkaVersion is the version of the jars that kafka-jars.xml names.
@@ -69,8 +70,7 @@ func unpackKafka(ctx context.Context, cache, dir string) error {
 	if err := os.WriteFile(pom, kafkaJars, 0o644); err != nil {
 		return err
 	}
-	attr := attributes(false, syscall.SIGKILL)
-	err = run(ctx, attr, staging, "mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies",
+	err = process.Run(ctx, process.Options{}, staging, "mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies",
 		"-DoutputDirectory="+filepath.Join(staging, "lib"))
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func unpackKafka(ctx context.Context, cache, dir string) error {
 	if err := os.WriteFile(properties, text, 0o644); err != nil {
 		return err
 	}
-	err = run(ctx, attr, staging, "java", "-cp", filepath.Join(staging, "lib", "*"), "kafka.tools.StorageTool",
+	err = process.Run(ctx, process.Options{}, staging, "java", "-cp", filepath.Join(staging, "lib", "*"), "kafka.tools.StorageTool",
 		"format", "-t", randomUUID(), "-c", properties)
 	if err != nil {
 		return err

@@ -32,8 +32,8 @@ func (b *Broker) waitReady(ctx context.Context) error {
 		b.mu.Lock()
 		server := b.server
 		b.mu.Unlock()
-		if !server.running() {
-			return fmt.Errorf("start Kafka broker %d: %w: %s", b.id, server.err, logTail(b.LogPath()))
+		if !server.Running() {
+			return fmt.Errorf("start Kafka broker %d: %w: %s", b.id, server.Err(), logTail(b.LogPath()))
 		}
 		if cause := pause(ctx, 100*time.Millisecond); cause != nil {
 			return fmt.Errorf("start Kafka broker %d: %w: %w: %s", b.id, cause, err, logTail(b.LogPath()))
@@ -48,7 +48,8 @@ func (b *Broker) probe(ctx context.Context) error {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(b.Addr()),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.MetadataMinAge(100*time.Millisecond),
+		kgo.MetadataMinAge(50*time.Millisecond),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{probeTopic: {partition: kgo.NewOffset().AtStart()}}),
 	)
 	if err != nil {
@@ -113,21 +114,29 @@ func (k *Kafka) createUsers(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
+	// One request a mechanism: a broker refuses one that names a user twice.
+	for mechanism, sum := range map[int8]func() hash.Hash{1: sha256.New, 2: sha512.New} {
+		if err := k.createScramUsers(ctx, client, mechanism, sum); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *Kafka) createScramUsers(ctx context.Context, client *kgo.Client, mechanism int8, sum func() hash.Hash) error {
 	request := kmsg.NewPtrAlterUserSCRAMCredentialsRequest()
 	for _, name := range sortedKeys(k.cfg.Users) {
-		for mechanism, sum := range map[int8]func() hash.Hash{1: sha256.New, 2: sha512.New} {
-			const iterations = 4096
-			salt := make([]byte, 16)
-			_, _ = rand.Read(salt) // Never fails.
-			salted, err := pbkdf2.Key(sum, k.cfg.Users[name], salt, iterations, sum().Size())
-			if err != nil {
-				return err
-			}
-			upsertion := kmsg.NewAlterUserSCRAMCredentialsRequestUpsertion()
-			upsertion.Name, upsertion.Mechanism, upsertion.Iterations = name, mechanism, iterations
-			upsertion.Salt, upsertion.SaltedPassword = salt, salted
-			request.Upsertions = append(request.Upsertions, upsertion)
+		const iterations = 4096
+		salt := make([]byte, 16)
+		_, _ = rand.Read(salt) // Never fails.
+		salted, err := pbkdf2.Key(sum, k.cfg.Users[name], salt, iterations, sum().Size())
+		if err != nil {
+			return err
 		}
+		upsertion := kmsg.NewAlterUserSCRAMCredentialsRequestUpsertion()
+		upsertion.Name, upsertion.Mechanism, upsertion.Iterations = name, mechanism, iterations
+		upsertion.Salt, upsertion.SaltedPassword = salt, salted
+		request.Upsertions = append(request.Upsertions, upsertion)
 	}
 	response, err := request.RequestWith(ctx, client)
 	if err != nil {

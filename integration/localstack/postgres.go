@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/integration/process"
 )
 
 // The superuser of every server that this package starts.
@@ -69,7 +71,7 @@ type Postgres struct {
 	port *Port
 
 	mu      sync.Mutex // held while the server is started or stopped; guards server
-	server  *process
+	server  *process.Process
 	removed bool
 }
 
@@ -114,7 +116,7 @@ func (p *Postgres) create(ctx context.Context) error {
 	if err := writeOwned(passwordFile, []byte(PostgresPassword)); err != nil {
 		return err
 	}
-	err := run(ctx, attributes(true, syscall.SIGKILL), p.dir.path, filepath.Join(p.bin, "initdb"),
+	err := process.Run(ctx, process.Options{DropRoot: true}, p.dir.path, filepath.Join(p.bin, "initdb"),
 		"--pgdata", p.DataDir(), "--username", PostgresUser, "--pwfile", passwordFile, "--no-sync",
 		"--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C")
 	if err != nil {
@@ -199,7 +201,7 @@ func giveAway(path string) error {
 	if os.Getuid() != 0 {
 		return nil
 	}
-	return os.Chown(path, unprivileged, unprivileged)
+	return os.Chown(path, process.Unprivileged, process.Unprivileged)
 }
 
 // Start starts a stopped server on its old port, and returns when it accepts connections. It does nothing when the
@@ -207,7 +209,7 @@ func giveAway(path string) error {
 func (p *Postgres) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.server != nil && p.server.running() {
+	if p.server != nil && p.server.Running() {
 		return nil
 	}
 	logFile, err := os.OpenFile(p.LogPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -217,13 +219,13 @@ func (p *Postgres) Start(ctx context.Context) error {
 	defer logFile.Close()
 	cmd := exec.Command(filepath.Join(p.bin, "postgres"), "-D", p.DataDir()) //nolint:gosec // Both paths are ours.
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir.path, logFile, logFile
-	// An immediate stop, unlike SIGKILL, lets the server remove its shared memory.
-	cmd.SysProcAttr = attributes(true, syscall.SIGQUIT)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "TZ=UTC")
-	if p.server, err = startProcess(cmd); err != nil {
+	// An immediate stop, unlike SIGKILL, lets the server remove its shared memory.
+	p.server, err = process.Start(cmd, process.Options{DropRoot: true, OnParentDeath: syscall.SIGQUIT})
+	if err != nil {
 		return err
 	}
-	if err := p.dir.noteProcess(p.server.pid); err != nil {
+	if err := p.dir.noteProcess(p.server.PID()); err != nil {
 		return err
 	}
 	return p.waitReady(ctx)
@@ -237,8 +239,8 @@ func (p *Postgres) waitReady(ctx context.Context) error {
 		if err == nil {
 			return conn.Close(ctx)
 		}
-		if !p.server.running() {
-			return fmt.Errorf("start PostgreSQL %d: %w: %s", p.cfg.Major, p.server.err, logTail(p.LogPath()))
+		if !p.server.Running() {
+			return fmt.Errorf("start PostgreSQL %d: %w: %s", p.cfg.Major, p.server.Err(), logTail(p.LogPath()))
 		}
 		if cause := pause(ctx, 20*time.Millisecond); cause != nil {
 			return fmt.Errorf("start PostgreSQL %d: %w: %w: %s", p.cfg.Major, cause, err, logTail(p.LogPath()))
@@ -254,7 +256,7 @@ func (p *Postgres) Stop(ctx context.Context, mode StopMode) error {
 	if p.server == nil {
 		return nil
 	}
-	return p.server.stop(ctx, syscall.Signal(mode))
+	return p.server.Stop(ctx, syscall.Signal(mode))
 }
 
 // Restart stops the server in Fast mode and starts it again.
@@ -269,7 +271,7 @@ func (p *Postgres) Restart(ctx context.Context) error {
 func (p *Postgres) Reload() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.server.signal(syscall.SIGHUP)
+	return p.server.Signal(syscall.SIGHUP)
 }
 
 // Close stops the server at once and removes its data. It may be called more than once.
@@ -291,10 +293,10 @@ func (p *Postgres) Close() error {
 func (p *Postgres) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.server == nil || !p.server.running() {
+	if p.server == nil || !p.server.Running() {
 		return 0
 	}
-	return p.server.pid
+	return p.server.PID()
 }
 
 // Major returns the major version.

@@ -31,3 +31,10 @@ func TestEnv(t *testing.T) {
 		t.Errorf("got %d records, want 5", got)
 	}
 }
+
+func TestRun(t *testing.T) {
+	env := testenv.New(t, testenv.NoKafka())
+	if got := env.Run("version"); got.Code != 0 {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -17,6 +17,7 @@ type servers struct {
 	postgres map[int]*localstack.Postgres
 	kafka    *localstack.Kafka
 	fake     *localstack.Fake
+	binaries binaries
 }
 
 // shared is the one package variable: testing offers no other way from TestMain to a test.
@@ -91,5 +92,6 @@ func (s *servers) close() error {
 	if s.fake != nil {
 		errs = append(errs, s.fake.Close())
 	}
+	errs = append(errs, s.binaries.remove())
 	return errors.Join(errs...)
 }
