@@ -97,7 +97,9 @@ func (m *metrics) slot(s catalog.Slot) {
 	}
 }
 
-func (m *metrics) reconnect(reason string) { m.reconnects.WithLabelValues(strings.ToLower(reason)).Inc() }
+func (m *metrics) reconnect(reason string) {
+	m.reconnects.WithLabelValues(strings.ToLower(reason)).Inc()
+}
 
 // ignored counts a message that is not sent.
 func (m *metrics) ignored(kind wal.Kind) {

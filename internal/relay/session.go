@@ -20,13 +20,13 @@ import (
 // stream until the connection ends. What the lanes know outlives it; what was
 // read and not acknowledged does not, since the server sends it again.
 type session struct {
-	r       *Relay
-	db      *catalog.DB // used by the watcher once the session runs
-	stream  *wal.Stream
-	server  catalog.Server
-	system  wal.System
-	start   pglogrepl.LSN // the slot's confirmed position when it became ours
-	target  pglogrepl.LSN // the server's WAL end at that moment
+	r      *Relay
+	db     *catalog.DB // used by the watcher once the session runs
+	stream *wal.Stream
+	server catalog.Server
+	system wal.System
+	start  pglogrepl.LSN // the slot's confirmed position when it became ours
+	target pglogrepl.LSN // the server's WAL end at that moment
 
 	gate  gate          // held while the source cannot be trusted
 	check chan struct{} // asks the watcher to look at the publication now

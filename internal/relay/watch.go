@@ -29,10 +29,10 @@ const (
 // slot, checks the publication and saves the position. Losing that connection
 // costs nothing but its answers; it is opened again at the next tick.
 type watcher struct {
-	s         *session
-	lastGood  pglogrepl.LSN // stream position when the publication was fine last
-	checked   time.Time
-	saved     time.Time
+	s          *session
+	lastGood   pglogrepl.LSN // stream position when the publication was fine last
+	checked    time.Time
+	saved      time.Time
 	terminated bool // the ordinary connection ended by an administrator's command
 }
 
