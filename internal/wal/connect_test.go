@@ -78,14 +78,14 @@ func TestErrorsHoldNoPassword(t *testing.T) {
 	t.Parallel()
 	refuse := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") }
 	urls := map[string]string{
-		"postgres://relay:hunter2@127.0.0.1:hunter2/shop":                         "invalid port",
-		"postgres://relay:hun/ter2@127.0.0.1/shop":                                "database URL",
-		"postgres://relay:hunter2@127.0.0.1/shop?sslmode=hunter2":                 "sslmode",
-		"postgres://relay:hunter2@127.0.0.1/shop?sslrootcert=/no/ca.pem":          "/no/ca.pem",
-		"postgres://relay:hunter2@127.0.0.1/shop?connect_timeout=hunter2":         "connect_timeout",
-		"host=127.0.0.1 user=relay hunter2":                                       "keyword/value",
-		"host=127.0.0.1 user=relay password='hunter2":                             "keyword/value",
-		"hunter2":                                                                 "keyword/value",
+		"postgres://relay:hunter2@127.0.0.1:hunter2/shop":                 "invalid port",
+		"postgres://relay:hun/ter2@127.0.0.1/shop":                        "database URL",
+		"postgres://relay:hunter2@127.0.0.1/shop?sslmode=hunter2":         "sslmode",
+		"postgres://relay:hunter2@127.0.0.1/shop?sslrootcert=/no/ca.pem":  "/no/ca.pem",
+		"postgres://relay:hunter2@127.0.0.1/shop?connect_timeout=hunter2": "connect_timeout",
+		"host=127.0.0.1 user=relay hunter2":                               "keyword/value",
+		"host=127.0.0.1 user=relay password='hunter2":                     "keyword/value",
+		"hunter2": "keyword/value",
 		"postgres://relay:hunter2@127.0.0.1:5432,[::1]:5433/shop?sslmode=disable": "connect to 127.0.0.1:5432,[::1]:5433, database shop, as relay",
 	}
 	for url, want := range urls {

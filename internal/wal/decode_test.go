@@ -237,4 +237,3 @@ func BenchmarkDecode(b *testing.B) {
 		})
 	}
 }
-
