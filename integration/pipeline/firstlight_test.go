@@ -1,49 +1,49 @@
 package pipeline_test
 
 import (
-	"context"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"syscall"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
-// One row that an ordinary transaction inserts arrives on the topic.
+const patience = 20 * time.Second
+
+// start runs a relay that creates what is missing, and waits until it streams.
+func start(t *testing.T, env *testenv.Env, settings testenv.Settings) *testenv.Relay {
+	t.Helper()
+	r := env.StartRelay(testenv.RelayOptions{Settings: settings, Args: []string{"--init"}})
+	r.WaitReady(patience)
+	return r
+}
+
+// stop ends a relay cleanly.
+func stop(t *testing.T, r *testenv.Relay) {
+	t.Helper()
+	if code := r.Stop(patience); code != 0 {
+		t.Errorf("relay exits with %d after SIGTERM, want 0", code)
+	}
+}
+
+// One row that an ordinary transaction inserts arrives on its topic, under its key.
 func TestFirstLight(t *testing.T) {
+	t.Parallel()
 	env := testenv.New(t)
 	topic := env.CreateTopic("order", 2)
-	config := filepath.Join(t.TempDir(), "relay.yaml")
-	os.WriteFile(config, []byte(fmt.Sprintf(`
-postgres: {url: %q, slot: %s}
-kafka: {brokers: [%q]}
-routing: {topic: "%s{aggregatetype}"}
-http: {listen: "127.0.0.1:0"}
-`, env.URL, env.Slot, env.Brokers[0], env.Prefix)), 0o600)
-	cmd := exec.Command("/tmp/plan/cdc-relay", "run", "--config", config, "--init")
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	r := start(t, env, nil)
+	env.Exec(`INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', 'o-1', 'OrderPlaced', '{"n": 1}')`)
+	got := env.Consume(topic, 1, patience)[0]
+	if string(got.Key) != "o-1" || string(got.Value) != `{"n": 1}` {
+		t.Errorf("got key %q and value %q", got.Key, got.Value)
 	}
-	t.Cleanup(func() { cmd.Process.Kill() })
-	conn := env.Conn()
-	testenv.Until(t, 20*time.Second, func(ctx context.Context) error {
-		var active bool
-		if err := conn.QueryRow(ctx, "SELECT active FROM pg_replication_slots WHERE slot_name = $1", env.Slot).Scan(&active); err != nil || !active {
-			return fmt.Errorf("active %v: %v", active, err)
+	for name, want := range map[string]string{"type": "OrderPlaced", "content-type": "application/json"} {
+		if have, _ := got.Header(name); have != want {
+			t.Errorf("header %s is %q, want %q", name, have, want)
 		}
-		_, err := conn.Exec(ctx, `INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', 'o-1', 'OrderPlaced', '{"n": 1}')`)
-		return err
-	})
-	for _, r := range env.Consume(topic, 1, 20*time.Second) {
-		fmt.Printf("%+v key=%s value=%s\n", r, r.Key, r.Value)
 	}
-	cmd.Process.Signal(syscall.SIGTERM)
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
+	if position, _ := got.Header("cdc-relay-position"); !strings.HasPrefix(position, "1.") {
+		t.Errorf("position header is %q", position)
 	}
+	stop(t, r)
 }
