@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/cdc-relay/cdc-relay/internal/broker"
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/wal"
@@ -52,24 +54,26 @@ type class int
 const (
 	classTransient class = iota // heals by itself: try again, with backoff
 	classPermanent              // somebody must act: exit before the slot was held, halt after
+	classFatal                  // the slot is missing, lost or not ours: exit in any case
 )
 
 // classify decides what an error that ended a session means. An error that
-// nobody has marked is transient: trying again loses nothing.
+// nobody has marked is transient: trying again loses nothing, and the checks at
+// the start of the next session look closer.
 func classify(err error) class {
 	var check *catalog.CheckError
 	if errors.As(err, &check) {
-		if check.Class == catalog.Privilege || check.Class == catalog.Configuration {
-			return classPermanent
+		switch {
+		case check.Class != catalog.Privilege && check.Class != catalog.Configuration:
+			return classTransient
+		case check.Check == "slot":
+			return classFatal
 		}
-		return classTransient
+		return classPermanent
 	}
 	var server *wal.ServerError
-	if errors.As(err, &server) {
-		if server.Denied() || server.DatabaseMissing() || server.SlotMissing() || server.PublicationMissing() {
-			return classPermanent
-		}
-		return classTransient
+	if errors.As(err, &server) && (server.Denied() || server.DatabaseMissing() || server.PublicationMissing()) {
+		return classPermanent
 	}
 	var protocol *wal.ProtocolError
 	if errors.As(err, &protocol) {
@@ -80,6 +84,42 @@ func classify(err error) class {
 		return classPermanent
 	}
 	return classTransient
+}
+
+// repeats finds a server error that comes back at the same position: the
+// server cannot send what is there, for example a row whose text is larger
+// than the gigabyte that one message may have. Trying again at once will not
+// help, and nobody but an operator may decide to pass it.
+type repeats struct {
+	received pglogrepl.LSN
+	state    string
+	count    int
+}
+
+// repeatLimit is how often the same error at the same position is taken for
+// chance.
+const repeatLimit = 3
+
+// stuck notes the error that ended a session and returns one that names the
+// position when it has come back too often, else nil.
+func (p *repeats) stuck(err error, received pglogrepl.LSN) error {
+	var server *wal.ServerError
+	if !errors.As(err, &server) || server.ShuttingDown() || server.SlotBusy() {
+		*p = repeats{}
+		return nil
+	}
+	if p.received != received || p.state != server.SQLState {
+		*p = repeats{received: received, state: server.SQLState}
+	}
+	if p.count++; p.count < repeatLimit {
+		return nil
+	}
+	where := server.Where
+	if where == "" {
+		where = server.Detail
+	}
+	return fmt.Errorf("the server fails at the same place again and again, after %s: %w (%s); next: remove the cause, "+
+		"or accept that the transaction there is lost and pass it with pg_replication_slot_advance", received, err, where)
 }
 
 // reason is the label of a reconnect in the metrics: few values, none from
@@ -107,6 +147,6 @@ func reason(err error) string {
 // reminder every five minutes; the reason stays in readiness meanwhile.
 func (r *Relay) halted(source string, err error) {
 	if r.state.halt(source, err.Error()) {
-		r.log.Error("halted, nothing more is sent or confirmed until this is resolved", "err", err, "retry", haltRetry)
+		r.log.Error("halted, nothing more is sent or confirmed until this is resolved", "err", err, "retry", haltRetry.String())
 	}
 }

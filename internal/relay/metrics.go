@@ -77,6 +77,14 @@ func (m *metrics) registerDerived(r *Relay, reg prometheus.Registerer) {
 	}
 	counter("transactions_received_total", "Commits received.", &m.transactions)
 	counter("messages_received_total", "Outbox rows received.", &m.rows)
+	dropped := func(reason, help string, value func() uint64) {
+		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "cdc_relay_headers_dropped_total", Help: help, ConstLabels: prometheus.Labels{"reason": reason},
+		}, func() float64 { return float64(value()) }))
+	}
+	const help = "Headers of rows that were not sent: reserved names, and headers columns that hold no JSON object."
+	dropped("reserved", help, func() uint64 { return r.mapper.Dropped().Reserved })
+	dropped("malformed", help, func() uint64 { return r.mapper.Dropped().Malformed })
 	gauge("ready", "1 while /readyz says 200.", func() float64 { return truth(r.Status().Ready()) })
 	gauge("leader", "1 while this process holds the slot.", func() float64 { return truth(r.Status().Role == RoleLeader) })
 	gauge("replication_connected", "1 while the replication stream is up.", func() float64 { return truth(r.Status().Connected) })

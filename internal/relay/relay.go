@@ -85,9 +85,9 @@ type Relay struct {
 // resumePoint is what this process confirmed last, to notice a slot that
 // somebody else has moved.
 type resumePoint struct {
-	systemID  string
-	timeline  uint32
-	confirmed pglogrepl.LSN
+	systemID            string
+	timeline            uint32
+	confirmed, received pglogrepl.LSN
 }
 
 // New puts a relay together. reg may be nil.
@@ -135,29 +135,33 @@ func (r *Relay) Run(ctx context.Context) error {
 // classified here and nowhere else.
 func (r *Relay) sessions(ctx context.Context) error {
 	var pause backoff
+	var repeated repeats
 	for {
 		r.beat()
-		before := r.metrics.rows.Load() + r.metrics.transactions.Load()
+		before := r.metrics.transactions.Load()
 		err := r.session(ctx)
 		if ctx.Err() != nil || errors.Is(err, errDrained) {
 			return err
 		}
 		r.state.enter(RoleStarting, "")
+		r.metrics.reconnect(reason(err))
 		class := classify(err)
-		if r.cfg.Once || (class == classPermanent && !r.held) {
+		if r.cfg.Once || class == classFatal || (class == classPermanent && !r.held) {
 			return err
 		}
-		if r.metrics.rows.Load()+r.metrics.transactions.Load() > before {
+		if r.metrics.transactions.Load() > before {
 			pause = backoff{}
 		}
 		delay := pause.next()
+		if stuck := repeated.stuck(err, r.resumed.received); stuck != nil {
+			class, err = classPermanent, stuck
+		}
 		if class == classPermanent {
 			r.halted(problemHalt, err)
 			delay = haltRetry
 		} else {
 			r.failed(err)
 		}
-		r.metrics.reconnect(reason(err))
 		if !wait(ctx, delay) {
 			return nil
 		}
@@ -192,13 +196,13 @@ func (r *Relay) recoveredFrom(source string) {
 // beat notes that the supervising loops move; Alive reads it.
 func (r *Relay) beat() { r.progress.Store(time.Now().UnixNano()) }
 
-// Alive reports whether the loops of the relay have moved within a minute.
+// Alive reports whether the loops of the relay have moved within two minutes.
 // Every wait in them is shorter, whatever Postgres and Kafka do.
 func (r *Relay) Alive() bool {
 	return time.Since(time.Unix(0, r.progress.Load())) < watchdog
 }
 
-const watchdog = time.Minute
+const watchdog = 2 * time.Minute
 
 // UnfinishedError is returned by a run with Config.Once when its time-out
 // passes first.

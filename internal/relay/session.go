@@ -119,7 +119,10 @@ func (s *session) stopper(ctx, live context.Context, read <-chan struct{}, cut c
 func (s *session) close(ctx context.Context) {
 	s.r.publisher.End()
 	_ = s.stream.Close()
-	s.r.resumed = resumePoint{systemID: s.system.SystemID, timeline: s.system.Timeline, confirmed: s.stream.Confirmed()}
+	s.r.resumed = resumePoint{
+		systemID: s.system.SystemID, timeline: s.system.Timeline,
+		confirmed: s.stream.Confirmed(), received: s.stream.ReceivedLSN(),
+	}
 	s.r.state.stream(nil)
 	farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
