@@ -76,7 +76,7 @@ func explain(err error) (what, next string, code int) {
 		return what, e.Hint, sqlCode(e.Code)
 	}
 	if e, ok := errors.AsType[*broker.Error](err); ok {
-		return what, "", brokerCode(e)
+		return strings.Replace(what, " ("+e.Hint+")", "", 1), e.Hint, brokerCode(e)
 	}
 	return what, "", exitFailure
 }

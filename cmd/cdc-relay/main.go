@@ -38,6 +38,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err == nil {
 		return exitOK
 	}
+	return complain(stderr, err)
+}
+
+// complain says what is wrong and what to try, and returns the exit code.
+func complain(stderr io.Writer, err error) int {
 	what, next, code := explain(err)
 	fmt.Fprintf(stderr, "cdc-relay: %s\n", what)
 	if next != "" {

@@ -17,17 +17,24 @@ type app struct {
 	stderr     io.Writer
 	environ    []string
 	configFile string
-	flags      map[string]string // keys of the configuration set by flags
+	flags      []config.Flag
 }
 
 func newRoot(a *app) *cobra.Command {
-	a.flags = map[string]string{}
 	root := &cobra.Command{
 		Use:   "cdc-relay",
 		Short: "Publish the rows of a Postgres outbox table to Kafka",
 		Long: `cdc-relay follows the write-ahead log of Postgres for rows inserted into an outbox
 table, publishes each to Kafka, and confirms the log position only behind what the
-brokers have acknowledged.`,
+brokers have acknowledged.
+
+Settings come from a YAML file, from CDC_RELAY_… variables and from flags, each over
+the one before.
+
+Exit codes: 0 done, 1 unexpected, 2 wrong command line, 3 a check says no, 4 only partly
+done, 69 a server is unreachable, 75 the slot is held by another process, 77 credentials
+refused or a privilege missing, 78 wrong configuration or a server that lacks what it
+names, 130 second interrupt.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -35,8 +42,8 @@ brokers have acknowledged.`,
 	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
 	flags.StringVarP(&a.configFile, "config", "c", "", "YAML `file` of settings")
-	a.keyFlag(flags, "log-level", "log.level", "debug, info, warn or error (default info)")
-	a.keyFlag(flags, "log-format", "log.format", "text, json or auto: text on a terminal, JSON elsewhere (default auto)")
+	a.keyFlag(flags, "log-level", "log.level", "`level` of logging: debug, info, warn or error (default info)")
+	a.keyFlag(flags, "log-format", "log.format", "`form` of the log: text, json, or auto: text on a terminal, JSON elsewhere (default auto)")
 	root.AddCommand(newRun(a), newInit(a), newMigrate(a), newValidate(a), newHealth(a), newVersion())
 	return root
 }
@@ -44,14 +51,14 @@ brokers have acknowledged.`,
 // keyFlag adds a flag that sets a key of the configuration.
 func (a *app) keyFlag(flags *pflag.FlagSet, name, key, usage string) {
 	flags.Func(name, usage, func(text string) error {
-		a.flags[key] = text
+		a.flags = append(a.flags, config.Flag{Name: "--" + name, Key: key, Text: text})
 		return nil
 	})
 }
 
 // databaseFlag adds --database-url to a command that talks to Postgres.
 func (a *app) databaseFlag(cmd *cobra.Command) {
-	a.keyFlag(cmd.Flags(), "database-url", "postgres.url", "connection `string` of Postgres")
+	a.keyFlag(cmd.Flags(), "database-url", "postgres.url", "connection `string` of Postgres, instead of postgres.url")
 }
 
 // load reads the configuration as far as the command uses it.

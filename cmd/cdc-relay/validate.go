@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -42,7 +41,14 @@ answers; it changes nothing.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			return errors.Join(checkPostgres(ctx, out, c), checkKafka(ctx, out, kafka))
+			postgres, brokers := checkPostgres(ctx, out, c), checkKafka(ctx, out, kafka)
+			if postgres == nil {
+				return brokers
+			}
+			if brokers != nil {
+				complain(a.stderr, brokers)
+			}
+			return postgres
 		},
 	}
 	a.databaseFlag(cmd)

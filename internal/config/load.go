@@ -20,8 +20,15 @@ type Source struct {
 	File string
 	// Environ is the environment, as os.Environ gives it.
 	Environ []string
-	// Flags are the keys set on the command line, with their text.
-	Flags map[string]string
+	// Flags are those of the command line that set a key.
+	Flags []Flag
+}
+
+// Flag is a command-line flag that sets a key.
+type Flag struct {
+	Name string // with its dashes
+	Key  string
+	Text string
 }
 
 // Scope says how much a command needs, and so what has to be set and right.
@@ -44,7 +51,9 @@ func Load(src Source, scope Scope) (*Config, error) {
 	c := Default()
 	l := &loader{config: &c, fields: fields(&c)}
 	c.origins = map[string]string{}
-	l.readFile(src.File)
+	if err := l.readFile(src.File); err != nil {
+		return nil, err
+	}
 	env := environment(src.Environ)
 	l.readEnviron(env)
 	l.readFlags(src.Flags)
@@ -89,9 +98,11 @@ func (l *loader) set(f field, where string, err error) {
 	l.config.origins[f.key] = where
 }
 
-func (l *loader) readFile(path string) {
+// readFile sets the keys of the YAML file. Without the file all that is said about the rest would
+// mislead, so that one is returned and not collected.
+func (l *loader) readFile(path string) error {
 	if path == "" {
-		return
+		return nil
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -99,9 +110,15 @@ func (l *loader) readFile(path string) {
 		if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 			err = pathErr.Err
 		}
-		l.problem(path, "", fmt.Sprintf("read configuration file: %v", err), "correct the path after --config")
-		return
+		return &Error{Problems: []Problem{{
+			Where: path, What: fmt.Sprintf("read configuration file: %v", err), Next: "correct the path after --config",
+		}}}
 	}
+	l.readYAML(path, text)
+	return nil
+}
+
+func (l *loader) readYAML(path string, text []byte) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var doc yaml.Node
 	switch err := decoder.Decode(&doc); {
@@ -154,7 +171,7 @@ func (l *loader) readSection(path, prefix string, node *yaml.Node) {
 		case kind == isSection:
 			l.readSection(path, key+".", value)
 		case kind == isUnknown:
-			l.problem(at(name), key, "unknown key", l.suggest(key))
+			l.problem(at(name), key, "unknown key"+l.suggest(key), "correct or remove it; docs/configuration.md lists the keys")
 		case value.Tag != "!!null":
 			l.set(f, at(value), f.setNode(value))
 		}
@@ -182,7 +199,7 @@ func (l *loader) find(key string) (field, keyKind) {
 	return field{}, isUnknown
 }
 
-// suggest is the next step after an unknown key.
+// suggest says which key was likely meant.
 func (l *loader) suggest(key string) string {
 	var known []string
 	for _, f := range l.fields {
@@ -193,9 +210,9 @@ func (l *loader) suggest(key string) string {
 		}
 	}
 	if near := Nearest(key, known); near != "" {
-		return "did you mean " + near + "?"
+		return ", did you mean " + near + "?"
 	}
-	return "remove it; docs/configuration.md lists the keys"
+	return ""
 }
 
 // readEnviron sets the keys whose variables are set. A variable of our prefix that is one or two
@@ -215,16 +232,15 @@ func (l *loader) readEnviron(env map[string]string) {
 			continue
 		}
 		if near, off := nearest(name, known); off <= 2 {
-			l.problem(name, "", "unknown variable", "did you mean "+near+"?")
+			l.problem(name, "", "unknown variable, did you mean "+near+"?", "correct or unset it; docs/configuration.md lists the keys")
 		}
 	}
 }
 
-func (l *loader) readFlags(flags map[string]string) {
-	for _, f := range l.fields {
-		if value, ok := flags[f.key]; ok {
-			l.set(f, "flag for "+f.key, f.setText(value))
-		}
+func (l *loader) readFlags(flags []Flag) {
+	for _, flag := range flags {
+		f, _ := l.find(flag.Key)
+		l.set(f, flag.Name, f.setText(flag.Text))
 	}
 }
 

@@ -181,7 +181,7 @@ func TestPrecedence(t *testing.T) {
 		return "postgres://" + who + ":" + who + "-password@" + who + ":5000/" + who
 	}
 	file := writeFile(t, "relay.yaml", "postgres: {url: '"+url("file")+"'}\nkafka: {brokers: ['file:1']}\n")
-	flags := map[string]string{"postgres.url": url("flag"), "kafka.brokers": "flag:1"}
+	flags := []Flag{{"--database-url", "postgres.url", url("flag")}, {"--brokers", "kafka.brokers", "flag:1"}}
 	ours := []string{"CDC_RELAY_POSTGRES_URL=" + url("variable"), "CDC_RELAY_KAFKA_BROKERS=variable:1"}
 	foreign := []string{"DATABASE_URL=" + url("database_url"), "KAFKA_BROKERS=kafka_brokers:1"}
 	bootstrap := []string{"KAFKA_BOOTSTRAP_SERVERS=bootstrap:1"}
@@ -286,8 +286,8 @@ func TestBadFiles(t *testing.T) {
 
 func TestVariables(t *testing.T) {
 	for _, tt := range []struct{ variable, want string }{
-		{"CDC_RELAY_POSTGRES_SLOTT=x", "CDC_RELAY_POSTGRES_SLOTT: unknown variable"},
-		{"CDC_RELAY_KAFKA_BROKER=x", "CDC_RELAY_KAFKA_BROKER: unknown variable"},
+		{"CDC_RELAY_POSTGRES_SLOTT=x", "CDC_RELAY_POSTGRES_SLOTT: unknown variable, did you mean CDC_RELAY_POSTGRES_SLOT?"},
+		{"CDC_RELAY_KAFKA_BROKER=x", "CDC_RELAY_KAFKA_BROKER: unknown variable, did you mean CDC_RELAY_KAFKA_BROKERS?"},
 		{"CDC_RELAY_SHUTDOWN_TIMEOUT=soon", "CDC_RELAY_SHUTDOWN_TIMEOUT: shutdown_timeout: want a duration such as 10s or 1m30s"},
 		{"CDC_RELAY_LIMITS_IN_FLIGHT_BYTES=-1", `CDC_RELAY_LIMITS_IN_FLIGHT_BYTES: limits.in_flight_bytes: "-1" is not a size: write bytes, or a whole number of KiB, MiB or GiB`},
 		{"CDC_RELAY_POSTGRES_SLOT=", ""}, // empty is not set
