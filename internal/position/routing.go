@@ -44,7 +44,7 @@ func (r Routing) Fingerprint() uint64 {
 	b = appendBool(b, r.Messages)
 	b = appendString(b, r.MessagePrefix)
 	b = appendSet(b, r.Tables)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(r.Columns))) //nolint:gosec // A handful.
+	b = binary.BigEndian.AppendUint32(b, uint32(len(r.Columns)))
 	for _, role := range slices.Sorted(maps.Keys(r.Columns)) {
 		b = appendString(appendString(b, role), r.Columns[role])
 	}
@@ -58,12 +58,12 @@ func (r Routing) Fingerprint() uint64 {
 
 // appendString writes the length first, so that neighbours cannot run together.
 func appendString(dst []byte, s string) []byte {
-	dst = binary.BigEndian.AppendUint32(dst, uint32(len(s))) //nolint:gosec // Configuration is short.
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(s)))
 	return append(dst, s...)
 }
 
 func appendSet(dst []byte, set []string) []byte {
-	dst = binary.BigEndian.AppendUint32(dst, uint32(len(set))) //nolint:gosec // Configuration is short.
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(set)))
 	for _, s := range slices.Sorted(slices.Values(set)) {
 		dst = appendString(dst, s)
 	}

@@ -74,14 +74,14 @@ func Parse(text []byte) (Stamp, error) {
 	p := parser{rest: text[1:], ok: true}
 	s := Stamp{
 		History:     p.hex(16),
-		Timeline:    uint32(p.hex(8)), //nolint:gosec // 8 hex digits are 32 bits.
+		Timeline:    uint32(p.hex(8)),
 		Fingerprint: p.hex(16),
-		Partitions:  uint32(p.hex(8)), //nolint:gosec // 8 hex digits are 32 bits.
+		Partitions:  uint32(p.hex(8)),
 	}
 	s.Commit = pglogrepl.LSN(p.hex(16))
 	s.LSN = pglogrepl.LSN(p.hex(16))
 	s.Kind = p.kind()
-	s.Index = uint32(p.hex(8)) //nolint:gosec // 8 hex digits are 32 bits.
+	s.Index = uint32(p.hex(8))
 	s.IDHash = p.hex(16)
 	if !p.ok {
 		return Stamp{}, fmt.Errorf("parse position header: %w", errFormat)

@@ -159,7 +159,7 @@ func (c Config) column(field string) string {
 func (c Config) requiredFields() []string {
 	fields := []string{fieldID, fieldPayload}
 	for _, text := range []string{c.Topic, c.Key} {
-		parts, _ := parseTemplate(text) //nolint:errcheck // Check has parsed it.
+		parts, _ := parseTemplate(text) // Check has parsed it.
 		for _, p := range parts {
 			if p.field != "" && !slices.Contains(fields, p.field) {
 				fields = append(fields, p.field)

@@ -73,7 +73,7 @@ func (c Config) compile(name Table, rel *wal.Relation) (*table, error) {
 		t.createdAt = find(c.column(fieldCreatedAt))
 	}
 	segments := func(template string) []segment {
-		parts, _ := parseTemplate(template) //nolint:errcheck // New has parsed it.
+		parts, _ := parseTemplate(template) // New has parsed it.
 		out := make([]segment, len(parts))
 		for i, p := range parts {
 			out[i] = segment{text: p.text, column: absent}
