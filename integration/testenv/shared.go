@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -35,10 +36,19 @@ func Main(m *testing.M) int {
 
 func progress(line string) { fmt.Fprintln(os.Stderr, line) }
 
-// Postgres returns the shared server of a major version; 0 means the newest.
+// Major is the version that tests run on unless they ask for another: the variable CDC_RELAY_TEST_POSTGRES, or the
+// newest.
+func Major() int {
+	if major, err := strconv.Atoi(os.Getenv("CDC_RELAY_TEST_POSTGRES")); err == nil {
+		return major
+	}
+	return localstack.PostgresMajors()[0]
+}
+
+// Postgres returns the shared server of a major version; 0 means [Major].
 func Postgres(ctx context.Context, major int) (*localstack.Postgres, error) {
 	if major == 0 {
-		major = localstack.PostgresMajors()[0]
+		major = Major()
 	}
 	shared.mu.Lock()
 	defer shared.mu.Unlock()

@@ -1,0 +1,207 @@
+// Package checker writes events into an outbox table and judges what arrives on the topics. It shares no code with the
+// relay, so that a misunderstanding in the relay cannot hide in the judge.
+//
+// Every event carries a number that its transaction took from a counter of its key, under the lock of the counter's
+// row. So for each key the events that are committed are numbered 1, 2, 3, … in commit order, and the counters say how
+// many there are. What follows from the relay's promises:
+//
+//   - each number up to the counter is on the key's topic (nothing is missing),
+//   - the first copies of a key read 1, 2, 3, … (order), in one partition,
+//   - nothing else is there: no row of a transaction or savepoint that was rolled back, no changed content,
+//   - after each commit the writer notes the server's WAL position; at any moment a row that was noted at or before the
+//     slot's confirmed position is on its topic (nothing is confirmed too early).
+//
+// Second copies are counted, not judged.
+package checker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Config says what to write and where to look.
+type Config struct {
+	// URL leads to the database of the outbox table.
+	URL string
+	// Table is the outbox table as written in SQL. Default public.outbox. It has the columns id, aggregatetype,
+	// aggregateid, type and payload.
+	Table string
+	// Slot is the relay's replication slot.
+	Slot string
+	// Brokers are addresses of the Kafka cluster.
+	Brokers []string
+	// Types are the aggregate types; each key belongs to one. Default "order".
+	Types []string
+	// TopicPrefix and an aggregate type together are the name of a topic.
+	TopicPrefix string
+
+	// Keys is the number of keys. Default 50.
+	Keys int
+	// MaxRows is the most rows of a transaction; it has at least one. Default 10.
+	MaxRows int
+	// Rollbacks is the share of transactions that are rolled back, and of savepoints within the others. Default 0.
+	Rollbacks float64
+	// Writers is the number of connections that write. Default 2.
+	Writers int
+	// Pause is how long each writer waits between transactions. Default 0.
+	Pause time.Duration
+	// Transactions ends Write after so many transactions of each writer. Default 0: it writes until its context ends.
+	Transactions int
+	// Padding is the number of bytes that make each payload longer. Default 0.
+	Padding int
+	// Seed makes the choice of keys, sizes and rollbacks repeatable.
+	Seed uint64
+}
+
+// Checker writes, samples and judges. Write, Watch and Read may run at the same time, each once.
+type Checker struct {
+	cfg    Config
+	client *kgo.Client
+
+	mu      sync.Mutex // guards what follows
+	notes   map[string][]note
+	samples []sample
+	seen    ledger
+	next    map[string]map[int32]int64 // offset after the last that Read has read, by topic and partition
+}
+
+// note says that after the commit of a key's event the server's WAL ended at that position.
+type note struct {
+	number int64
+	wal    uint64
+}
+
+// New opens nothing yet. The caller closes the Checker.
+func New(cfg Config) (*Checker, error) {
+	if cfg.Table == "" {
+		cfg.Table = "public.outbox"
+	}
+	if len(cfg.Types) == 0 {
+		cfg.Types = []string{"order"}
+	}
+	setDefault(&cfg.Keys, 50)
+	setDefault(&cfg.MaxRows, 10)
+	setDefault(&cfg.Writers, 2)
+	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...), kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.MetadataMinAge(100*time.Millisecond),
+		kgo.KeepControlRecords()) // Read would wait for one that is the last of its partition.
+	if err != nil {
+		return nil, fmt.Errorf("open Kafka client: %w", err)
+	}
+	c := &Checker{cfg: cfg, client: client, notes: map[string][]note{}, next: map[string]map[int32]int64{}}
+	c.seen.keys = map[string]*history{}
+	return c, nil
+}
+
+func setDefault(value *int, preset int) {
+	if *value == 0 {
+		*value = preset
+	}
+}
+
+// Close closes the Kafka client.
+func (c *Checker) Close() { c.client.Close() }
+
+// Topics returns the topics that the events go to.
+func (c *Checker) Topics() []string {
+	var topics []string
+	for _, name := range c.cfg.Types {
+		topics = append(topics, c.cfg.TopicPrefix+name)
+	}
+	return topics
+}
+
+// key returns the aggregate id and the aggregate type of a key.
+func (c *Checker) key(i int) (id, kind string) {
+	return "key-" + strconv.Itoa(i), c.cfg.Types[i%len(c.cfg.Types)]
+}
+
+// Setup creates the table of counters in the schema public. The outbox table must be there.
+func (c *Checker) Setup(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, c.cfg.URL)
+	if err != nil {
+		return fmt.Errorf("set up checker: %w", err)
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, `CREATE TABLE public.checker_counter (key text PRIMARY KEY, number bigint NOT NULL)`)
+	for i := 0; i < c.cfg.Keys && err == nil; i++ {
+		id, _ := c.key(i)
+		_, err = conn.Exec(ctx, `INSERT INTO public.checker_counter VALUES ($1, 0)`, id)
+	}
+	if err != nil {
+		return fmt.Errorf("set up checker: %w", err)
+	}
+	return nil
+}
+
+// counters returns how many events of each key are committed.
+func (c *Checker) counters(ctx context.Context) (map[string]int64, error) {
+	conn, err := pgx.Connect(ctx, c.cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(ctx)
+	rows, err := conn.Query(ctx, `SELECT key, number FROM public.checker_counter`)
+	if err != nil {
+		return nil, err
+	}
+	counters := map[string]int64{}
+	var key string
+	var number int64
+	_, err = pgx.ForEachRow(rows, []any{&key, &number}, func() error {
+		counters[key] = number
+		return nil
+	})
+	return counters, err
+}
+
+// Report reads what is new on the topics and judges all that it has read. Call it when Write has returned: events that
+// are committed and not yet on their topic are missing.
+func (c *Checker) Report(ctx context.Context) (Report, error) {
+	counters, err := c.counters(ctx)
+	if err != nil {
+		return Report{}, fmt.Errorf("read counters: %w", err)
+	}
+	if err := c.Read(ctx); err != nil {
+		return Report{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return judge(counters, &c.seen, c.notes, c.samples), nil
+}
+
+// Wait calls Report until nothing is missing, or returns the last report when ctx ends.
+func (c *Checker) Wait(ctx context.Context) (Report, error) {
+	var last Report
+	for {
+		report, err := c.Report(ctx)
+		if err == nil {
+			last = report
+			if report.Missing == 0 {
+				return report, nil
+			}
+		}
+		if pause(ctx, 100*time.Millisecond) != nil {
+			return last, errors.Join(fmt.Errorf("wait for delivery: %w", context.Cause(ctx)), err)
+		}
+	}
+}
+
+// pause waits for d or for the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
