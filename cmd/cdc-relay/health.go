@@ -65,8 +65,10 @@ func probe(ctx context.Context, out io.Writer, url string) error {
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return &exitError{fmt.Errorf("ask the relay: %w", err), exitUnreachable,
-			"check that the relay runs and that http.listen is the same here as there"}
+		return &exitError{
+			fmt.Errorf("ask the relay: %w", err), exitUnreachable,
+			"check that the relay runs and that http.listen is the same here as there",
+		}
 	}
 	answer, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	_ = response.Body.Close() // what was wanted has been read

@@ -25,8 +25,11 @@ func TestHealth(t *testing.T) {
 		stdout, stderr string
 	}{
 		{[]string{"health", "--live"}, exitOK, "ok\n", ""},
-		{[]string{"health"}, exitNo, "not ready: kafka does not answer\n",
-			"cdc-relay: the relay says no: 503 Service Unavailable\nTry: see the reasons above and the relay's log\n"},
+		{
+			[]string{"health"},
+			exitNo, "not ready: kafka does not answer\n",
+			"cdc-relay: the relay says no: 503 Service Unavailable\nTry: see the reasons above and the relay's log\n",
+		},
 	} {
 		var stdout, stderr strings.Builder
 		code := run(t.Context(), tt.args, strings.NewReader(""), &stdout, &stderr, []string{listen})

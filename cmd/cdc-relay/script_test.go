@@ -28,7 +28,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// exits runs a command that must end with an exit code: exits CODE COMMAND [ARG…]
+// exits runs a command that must end with an exit code. Usage: exits CODE COMMAND [ARG…].
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND [ARG…]")
