@@ -26,10 +26,11 @@ type table struct {
 	relation *wal.Relation
 	ignored  bool
 
-	payload, rowHeaders, createdAt int
-	id                             int
-	topic, key                     []segment
-	headers                        []source
+	// Indexes of columns; only id and payload are never absent.
+	id, payload, rowHeaders, createdAt int
+
+	topic, key []segment
+	headers    []source
 	// reserved are the names that rows of this table cannot set, beside those that
 	// no row can.
 	reserved map[string]struct{}
