@@ -72,6 +72,7 @@ func (d *dispatcher) dispatch(ctx context.Context, m *wal.Message) error {
 // barrier: it is tried again until it can, and nothing behind it is read.
 func (d *dispatcher) insert(ctx context.Context, m *wal.Message) error {
 	d.advance(m.LSN)
+	d.rec.Seq = 0
 	hand := func() error { return d.hand(ctx, m) }
 	err := hand()
 	if err == nil || !stuck(err) {
@@ -82,7 +83,7 @@ func (d *dispatcher) insert(ctx context.Context, m *wal.Message) error {
 
 // hand maps the row in hand and gives it to its lane, which takes a copy.
 func (d *dispatcher) hand(ctx context.Context, m *wal.Message) error {
-	r := d.s.r
+	r, seq := d.s.r, d.rec.Seq
 	err := r.mapper.Map(m, d.pos, d.commit, time.Now(), &d.rec)
 	if errors.Is(err, record.ErrIgnored) {
 		return nil
@@ -90,7 +91,10 @@ func (d *dispatcher) hand(ctx context.Context, m *wal.Message) error {
 	if err != nil {
 		return err
 	}
-	d.rec.Seq = d.s.row()
+	if seq == 0 { // else the row has been numbered at an earlier attempt
+		seq = d.s.row()
+	}
+	d.rec.Seq = seq
 	if err := r.publisher.Publish(ctx, &d.rec); err != nil {
 		return err
 	}
