@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/apiversions"
 	"github.com/segmentio/kafka-go/protocol/metadata"
+	"github.com/segmentio/kafka-go/sasl"
 )
 
 const (
@@ -32,12 +34,20 @@ const (
 type Broker struct {
 	cfg       Config
 	log       *slog.Logger
-	transport *kafka.Transport
+	tls       *tls.Config
+	mechanism sasl.Mechanism
 
-	mu          sync.Mutex
-	addr        net.Addr // bootstrap and learned addresses, what metadata is read from
+	mu        sync.Mutex
+	transport *kafka.Transport
+	// topics are those that metadata is read for: the ones asked about so far. To
+	// name them keeps the answer small on a large cluster, and tells a topic that
+	// this user may not describe from one that does not exist.
+	topics []string
+	// addresses, as addr, are what metadata is read from: bootstrap and learned.
 	addresses   []string
+	addr        net.Addr
 	lastRefresh time.Time
+	login       loginPause
 }
 
 // Open prepares the connections to the cluster without making one; use Ping to
@@ -53,36 +63,44 @@ func Open(cfg Config, log *slog.Logger) (*Broker, error) {
 	if cfg.ClientID == "" {
 		cfg.ClientID = DefaultClientID
 	}
-	tlsConfig, err := cfg.TLS.load()
-	if err != nil {
-		return nil, err
-	}
-	mechanism, err := cfg.SASL.mechanism()
-	if err != nil {
-		return nil, err
-	}
-	limit := cfg.RequestTimeout
-	return &Broker{
-		cfg: cfg,
-		log: log,
-		transport: &kafka.Transport{
-			Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-				return dial(ctx, network, address, limit)
-			},
-			DialTimeout: connectTimeout,
-			MetadataTTL: metadataTTL,
-			ClientID:    cfg.ClientID,
-			TLS:         tlsConfig,
-			SASL:        mechanism,
-		},
+	b := &Broker{
+		cfg:       cfg,
+		log:       log,
+		topics:    []string{}, // Not nil, which would read all topics.
 		addr:      kafka.TCP(cfg.Brokers...),
 		addresses: slices.Clone(cfg.Brokers),
-	}, nil
+	}
+	var err error
+	if b.tls, err = cfg.TLS.load(); err != nil {
+		return nil, err
+	}
+	if b.mechanism, err = cfg.SASL.mechanism(); err != nil {
+		return nil, err
+	}
+	b.transport = b.newTransport()
+	return b, nil
+}
+
+// newTransport returns a transport that reads the metadata of the present topics.
+func (b *Broker) newTransport() *kafka.Transport {
+	return &kafka.Transport{
+		Dial:           b.dial,
+		DialTimeout:    connectTimeout,
+		MetadataTTL:    metadataTTL,
+		MetadataTopics: slices.Clone(b.topics),
+		ClientID:       b.cfg.ClientID,
+		TLS:            b.tls,
+		SASL:           b.mechanism,
+	}
 }
 
 // Close closes idle connections and lets those in use close when their request is
 // answered or times out. No request may follow.
-func (b *Broker) Close() { b.transport.CloseIdleConnections() }
+func (b *Broker) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.transport.CloseIdleConnections()
+}
 
 // RequestTimeout is the limit of one request in force.
 func (b *Broker) RequestTimeout() time.Duration { return b.cfg.RequestTimeout }
@@ -103,12 +121,20 @@ func (b *Broker) Ping(ctx context.Context) error {
 
 // Partitions returns the partition count of a topic from metadata that is at most
 // about a second old. It returns an error that wraps ErrUnknownTopic when the
-// cluster answered and has no such topic (a topic that this user may not describe
-// looks the same).
+// cluster answered and has no such topic.
 func (b *Broker) Partitions(ctx context.Context, topic string) (int, error) {
+	t, err := b.topicMetadata(ctx, topic)
+	if err != nil {
+		return 0, b.fail("look up topic "+topic, err)
+	}
+	return len(t.Partitions), nil
+}
+
+func (b *Broker) topicMetadata(ctx context.Context, topic string) (*metadata.ResponseTopic, error) {
+	b.follow(topic)
 	meta, err := b.metadata(ctx)
 	if err != nil {
-		return 0, b.fail("read kafka metadata", err)
+		return nil, err
 	}
 	b.widen(meta.Brokers)
 	for i := range meta.Topics {
@@ -118,13 +144,29 @@ func (b *Broker) Partitions(ctx context.Context, topic string) (int, error) {
 		}
 		switch code := kafka.Error(t.ErrorCode); {
 		case code == kafka.UnknownTopicOrPartition:
-			return 0, b.fail("look up topic "+topic, ErrUnknownTopic)
-		case code != 0 && len(t.Partitions) == 0:
-			return 0, b.fail("look up topic "+topic, code)
+			return nil, ErrUnknownTopic
+		case code != 0:
+			return nil, code
+		case len(t.Partitions) > 0:
+			return t, nil
 		}
-		return len(t.Partitions), nil
 	}
-	return 0, b.fail("look up topic "+topic, ErrUnknownTopic)
+	return nil, ErrUnknownTopic
+}
+
+// follow adds a topic to those that metadata is read for. A transport cannot learn
+// of one, so a new one takes over, once per topic; requests under way end on the
+// old one.
+func (b *Broker) follow(topic string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if slices.Contains(b.topics, topic) {
+		return
+	}
+	old := b.transport
+	b.topics = append(b.topics, topic)
+	b.transport = b.newTransport()
+	old.CloseIdleConnections()
 }
 
 // metadata reads the transport's cache of the cluster layout, waiting for the
@@ -163,6 +205,10 @@ func (b *Broker) widen(brokers []metadata.ResponseBroker) {
 	if slices.Equal(all, b.addresses) {
 		return
 	}
+	if len(b.cfg.Brokers) == 1 && len(b.addresses) == 1 && len(brokers) > 1 {
+		b.log.Warn("one bootstrap address for several brokers: while that one is down the relay cannot start, add others to kafka.brokers",
+			slog.String("address", b.cfg.Brokers[0]), slog.Int("brokers", len(brokers)))
+	}
 	b.addresses, b.addr = all, kafka.TCP(all...)
 	// The pool of the old address list is not used again.
 	b.transport.CloseIdleConnections()
@@ -185,7 +231,7 @@ func (b *Broker) roundTrip(ctx context.Context, req protocol.Message) (protocol.
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.RequestTimeout)
 	defer cancel()
 	b.mu.Lock()
-	addr := b.addr
+	transport, addr := b.transport, b.addr
 	b.mu.Unlock()
-	return b.transport.RoundTrip(ctx, addr, req)
+	return transport.RoundTrip(ctx, addr, req)
 }

@@ -24,14 +24,44 @@ type dialError struct {
 func (e *dialError) Error() string { return "dial " + e.address + ": " + e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
-// dial is the Transport's Dial function.
-func dial(ctx context.Context, network, address string, limit time.Duration) (net.Conn, error) {
+// dial is the transport's Dial function.
+func (b *Broker) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	b.mu.Lock()
+	err := b.login.refused(time.Now())
+	b.mu.Unlock()
+	if err != nil {
+		return nil, &dialError{address: address, err: err}
+	}
 	d := net.Dialer{Timeout: dialTimeout}
 	c, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, &dialError{address: address, err: err}
 	}
-	return &conn{Conn: c, limit: limit}, nil
+	return &conn{Conn: c, limit: b.cfg.RequestTimeout}, nil
+}
+
+// loginInterval is how often credentials that were refused are tried again.
+const loginInterval = 5 * time.Second
+
+// loginPause keeps the transport, which reads metadata about twice a second, from
+// hammering the brokers with credentials that they have just refused.
+type loginPause struct {
+	until time.Time
+	err   error
+}
+
+// refuse notes a refused login, unless it is the pause itself that says so.
+func (p *loginPause) refuse(err error, now time.Time) {
+	if now.After(p.until) {
+		*p = loginPause{until: now.Add(loginInterval), err: err}
+	}
+}
+
+func (p *loginPause) refused(now time.Time) error {
+	if now.Before(p.until) {
+		return p.err
+	}
+	return nil
 }
 
 // conn gives every exchange a deadline. kafka-go clears the deadline before the

@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
@@ -77,6 +78,12 @@ func MayHaveBeenWritten(err error) bool {
 
 // fail wraps err with the operation and what an operator should look at.
 func (b *Broker) fail(op string, err error) error {
+	var d *dialError
+	if errors.Is(err, kafka.SASLAuthenticationFailed) && !errors.As(err, &d) {
+		b.mu.Lock()
+		b.login.refuse(err, time.Now())
+		b.mu.Unlock()
+	}
 	return &Error{Op: op, Hint: b.hint(err), Err: err}
 }
 
@@ -90,6 +97,8 @@ func (b *Broker) hint(err error) string {
 	var alert tls.AlertError
 	var record tls.RecordHeaderError
 	switch {
+	case errors.Is(err, kafka.SASLAuthenticationFailed):
+		return "wrong kafka.sasl username or password, or the user is unknown for this mechanism"
 	case errors.As(err, &dial):
 		return "no broker is listening there, or a firewall is in between: check kafka.brokers and the brokers' advertised.listeners"
 	case errors.As(err, &record):
@@ -102,8 +111,10 @@ func (b *Broker) hint(err error) string {
 		return "the listener does not offer " + b.cfg.SASL.Mechanism + ": check kafka.sasl.mechanism"
 	case errors.Is(err, kafka.IllegalSASLState):
 		return "the listener does not use SASL: remove kafka.sasl or use the SASL listener's port"
-	case errors.Is(err, kafka.SASLAuthenticationFailed):
-		return "wrong kafka.sasl username or password, or the user is unknown for this mechanism"
+	case errors.Is(err, kafka.TopicAuthorizationFailed):
+		return "the user lacks a permission on the topic: it needs Write and Describe"
+	case errors.Is(err, kafka.ClusterAuthorizationFailed):
+		return "the user lacks a permission on the cluster: it needs Write on a topic, or IdempotentWrite before Kafka 2.8"
 	case closed(err):
 		return b.closedHint()
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):

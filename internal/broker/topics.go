@@ -46,6 +46,7 @@ const (
 // says otherwise, since the brokers' default may let one replica acknowledge.
 func (b *Broker) CreateTopic(ctx context.Context, name string, spec TopicSpec) error {
 	op := "create topic " + name
+	b.follow(name)
 	config := maps.Clone(spec.Config)
 	if _, set := config[minInsyncReplicas]; !set && spec.ReplicationFactor >= 3 {
 		if config == nil {
@@ -89,15 +90,11 @@ func (b *Broker) CreateTopic(ctx context.Context, name string, spec TopicSpec) e
 func (b *Broker) TopicSettings(ctx context.Context, topic string) (TopicSettings, error) {
 	op := "read the settings of topic " + topic
 	var out TopicSettings
-	meta, err := b.metadata(ctx)
+	t, err := b.topicMetadata(ctx, topic)
 	if err != nil {
 		return out, b.fail(op, err)
 	}
-	for i := range meta.Topics {
-		if t := &meta.Topics[i]; t.Name == topic && len(t.Partitions) > 0 {
-			out.ReplicationFactor = len(t.Partitions[0].ReplicaNodes)
-		}
-	}
+	out.ReplicationFactor = len(t.Partitions[0].ReplicaNodes)
 	r, err := b.roundTrip(ctx, &describeconfigs.Request{Resources: []describeconfigs.RequestResource{{
 		ResourceType: resourceTopic,
 		ResourceName: topic,

@@ -106,7 +106,7 @@ type outcome struct {
 	reason string
 	// err is what to tell an operator.
 	err error
-	// unanswered is err when no broker gave an answer.
+	// unanswered is err when a broker was to be asked and gave no answer.
 	unanswered error
 }
 
@@ -120,6 +120,9 @@ func judge(res broker.Produced, err error) outcome {
 		// From setting up the connection, such as refused credentials.
 		out.rule = ruleFor(code)
 		out.reason = codeName(code)
+	}
+	if out.reason == "no_leader" || out.reason == "no_topic" {
+		out.unanswered = nil // Nobody was asked.
 	}
 	out.decided = !broker.MayHaveBeenWritten(err)
 	out.refresh = out.decided

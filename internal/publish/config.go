@@ -59,15 +59,15 @@ func (c Config) Validate() error {
 		errs = append(errs, err)
 	}
 	for _, f := range []struct {
-		name string
-		n    int
+		name   string
+		n, min int
 	}{
-		{"kafka.max_message_bytes", c.MaxMessageBytes},
-		{"kafka.max_request_bytes", c.MaxRequestBytes},
-		{"limits.in_flight_bytes", c.InFlightBytes},
+		{"kafka.max_message_bytes", c.MaxMessageBytes, 1 << 10},
+		{"kafka.max_request_bytes", c.MaxRequestBytes, 1 << 10},
+		{"limits.in_flight_bytes", c.InFlightBytes, 4 * chunkBytes},
 	} {
-		if f.n != 0 && f.n < 1024 {
-			errs = append(errs, fmt.Errorf("%s: %d is below 1024", f.name, f.n))
+		if f.n != 0 && f.n < f.min {
+			errs = append(errs, fmt.Errorf("%s: %d is below the minimum of %d", f.name, f.n, f.min))
 		}
 	}
 	if c.RetryInitial < 0 || c.RetryMax < 0 {

@@ -372,6 +372,21 @@ func (l *lane) end() {
 	}
 }
 
+// giveUp ends the lane, whose partition may be gone.
+func (l *lane) giveUp() {
+	if b := l.batch; b != nil {
+		if b.inFlight {
+			l.late(b)
+		}
+		// Its numbers must not go to other rows while it may still be appended.
+		l.sequence.raise()
+		l.release()
+	}
+	l.drop(l.queue.len())
+	l.gone = true
+	l.signal()
+}
+
 // begin prepares the lane for a new session: with what it has settled, if that
 // means something there, else as new.
 func (l *lane) begin(same bool, walEnd lsn) {

@@ -35,9 +35,11 @@ type topic struct {
 	grown int
 	// smaller counts the looks in a row that found fewer partitions than in use.
 	smaller int
-	// lost is the lowest sequence of rows that were given up with their lanes; it
-	// holds the watermark until the session ends.
-	lost uint64
+	// givenUp means that lanes were given up in this session: rows wait for the next
+	// one. lost is the lowest sequence of the rows that went with them, which holds
+	// the watermark until then.
+	givenUp bool
+	lost    uint64
 
 	problem string // why the topic is not as it should be
 	missing bool   // the cluster has answered that it does not exist
@@ -59,7 +61,7 @@ func (p *Publisher) topic(name string) *topic {
 // place returns the lane and queue for a row, or a nil lane and the queue of rows
 // that wait. Rows wait behind rows that wait.
 func (t *topic) place(hash uint32) (*lane, *queue) {
-	if t.partitions == 0 || t.grown > 0 || t.lost != 0 {
+	if t.partitions == 0 || t.grown > 0 || t.givenUp {
 		return nil, &t.queue
 	}
 	l := t.lanes[partitionOf(hash, t.partitions)]
@@ -106,7 +108,7 @@ func (t *topic) looked(partitions int, err error, now time.Time) {
 // starts at the topic's last settled row: a lane's own says nothing about keys that
 // another one has held.
 func (t *topic) regroup() {
-	if t.grown == 0 {
+	if t.grown == 0 || t.givenUp {
 		return
 	}
 	for _, l := range t.lanes {
@@ -153,22 +155,17 @@ func (t *topic) giveUp(partitions int) {
 		slog.String("topic", t.name), slog.Int("partitions", partitions), slog.Int("before", t.partitions))
 	t.lost = t.oldest()
 	for _, l := range t.lanes {
-		if l.batch != nil {
-			// Its numbers must not go to other rows while it may still be appended.
-			l.sequence.raise()
-			l.release()
-		}
-		l.drop(l.queue.len())
-		l.gone = true
-		l.signal()
+		l.giveUp()
 	}
 	t.lanes, t.partitions, t.grown, t.smaller = nil, 0, 0, 0
 	t.dropWaiting()
-	if t.p.session != nil {
-		select {
-		case t.p.reset <- fmt.Errorf("topic %s has fewer partitions than before", t.name):
-		default:
-		}
+	if t.p.session == nil {
+		return
+	}
+	t.givenUp = true
+	select {
+	case t.p.reset <- fmt.Errorf("topic %s has fewer partitions than before", t.name):
+	default:
 	}
 }
 
@@ -195,7 +192,7 @@ func (t *topic) oldest() uint64 {
 
 func (t *topic) end() {
 	t.dropWaiting()
-	t.last, t.lost = position.Position{}, 0
+	t.last, t.givenUp, t.lost = position.Position{}, false, 0
 	for _, l := range t.lanes {
 		l.end()
 	}
@@ -265,11 +262,6 @@ func (p *Publisher) topicNames() []string {
 // that is configured.
 func (p *Publisher) look(ctx context.Context, name string) {
 	partitions, err := p.broker.Partitions(ctx, name)
-	if errors.Is(err, broker.ErrUnknownTopic) && p.firstMiss(name) {
-		// It may have been created within the last second.
-		p.broker.Refresh()
-		partitions, err = p.broker.Partitions(ctx, name)
-	}
 	if errors.Is(err, broker.ErrUnknownTopic) && p.cfg.CreateTopics != nil {
 		if err = p.broker.CreateTopic(ctx, name, *p.cfg.CreateTopics); err == nil {
 			partitions, err = p.broker.Partitions(ctx, name)
@@ -283,14 +275,6 @@ func (p *Publisher) look(ctx context.Context, name string) {
 	if t := p.topics[name]; t != nil {
 		t.looked(partitions, err, time.Now())
 	}
-}
-
-// firstMiss reports whether nothing has been wrong with the topic so far.
-func (p *Publisher) firstMiss(name string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := p.topics[name]
-	return t != nil && t.problem == ""
 }
 
 func (p *Publisher) remind(now time.Time) {

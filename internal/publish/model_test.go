@@ -1,0 +1,378 @@
+package publish_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/cdc-relay/cdc-relay/internal/broker"
+	"github.com/cdc-relay/cdc-relay/internal/position"
+)
+
+// fault is what the model does to one attempt.
+type fault int
+
+const (
+	none         fault = iota
+	noLeader           // refused by the client
+	noBroker           // refused by the client
+	notLeader          // code 6, not appended
+	notEnough          // code 19, not appended
+	unknownTopic       // code 3, not appended
+	answerLost         // appended, no answer
+	requestLost        // not appended, no answer
+	requestLate        // no answer; appended when the next attempt arrives
+	timedOut           // code 7, appended
+	afterAppend        // code 20, appended
+	storageError       // code 56, not appended, which the client cannot know
+	unlisted           // code 21, not appended, which the client cannot know
+	numFaults
+)
+
+// modelBroker is a broker with Kafka's rules for producer ids, written from KIP-98:
+// it knows a batch again by producer, epoch, first and last sequence among the last
+// five, refuses gaps (45), and never compares the content. It complains when a
+// sequence number is given to other rows while a batch with it may still arrive.
+type modelBroker struct {
+	mu       sync.Mutex
+	topics   map[string][]*modelPartition
+	latency  time.Duration
+	maxBytes int
+	refuse   func(value string) bool // rows refused with 87
+	names    bool                    // name the refused rows
+	created  []string
+	createFn func(name string) error
+	initFn   func() error
+	pingFn   func(ctx context.Context) error
+	produced int
+	appended int
+	problems []string
+}
+
+type modelPartition struct {
+	faults []fault
+	log    []modelRecord
+	epoch  int16
+	known  bool
+	recent []modelBatch // the last five
+	late   [][]byte
+	// sent maps a sequence number to the batch that may have been written with it.
+	sent map[string]string
+	hold chan struct{} // while not nil attempts wait for it, or time out
+}
+
+type modelRecord struct {
+	key, value string
+	stamp      position.Stamp
+	time       time.Time
+	order      int // over all partitions
+}
+
+type modelBatch struct {
+	epoch       int16
+	first, last int32
+	offset      int64
+	raw         string
+}
+
+func newModel(topic string, partitions int) *modelBroker {
+	m := &modelBroker{topics: map[string][]*modelPartition{}, latency: time.Millisecond}
+	if topic != "" {
+		m.grow(topic, partitions)
+	}
+	return m
+}
+
+func (m *modelBroker) grow(topic string, partitions int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for len(m.topics[topic]) < partitions {
+		m.topics[topic] = append(m.topics[topic], &modelPartition{sent: map[string]string{}})
+	}
+}
+
+func (m *modelBroker) complain(format string, args ...any) {
+	m.problems = append(m.problems, fmt.Sprintf(format, args...))
+}
+
+func (m *modelBroker) InitProducer(context.Context) (broker.Producer, error) {
+	if m.initFn != nil {
+		if err := m.initFn(); err != nil {
+			return broker.Producer{ID: -1}, err
+		}
+	}
+	return broker.Producer{ID: 7}, nil
+}
+
+func (m *modelBroker) Partitions(_ context.Context, topic string) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := len(m.topics[topic]); n > 0 {
+		return n, nil
+	}
+	return 0, fmt.Errorf("look up: %w", broker.ErrUnknownTopic)
+}
+
+func (m *modelBroker) CreateTopic(_ context.Context, name string, spec broker.TopicSpec) error {
+	if m.createFn != nil {
+		if err := m.createFn(name); err != nil {
+			return err
+		}
+	}
+	m.grow(name, spec.Partitions)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.created = append(m.created, name)
+	return nil
+}
+
+func (m *modelBroker) Refresh() {}
+
+func (m *modelBroker) Ping(ctx context.Context) error {
+	if m.pingFn != nil {
+		return m.pingFn(ctx)
+	}
+	return nil
+}
+
+const requestTimeout = 10 * time.Second
+
+func (m *modelBroker) Produce(ctx context.Context, topic string, partition int, batch broker.Batch) (broker.Produced, error) {
+	var buf bytes.Buffer
+	if n, err := batch.WriteTo(&buf); err != nil || int(n) != batch.Size() || buf.Len() != batch.Size() {
+		return broker.Produced{}, fmt.Errorf("batch of %d bytes wrote %d: %w", batch.Size(), n, err)
+	}
+	raw := buf.Bytes()
+	m.mu.Lock()
+	m.produced++
+	if partition >= len(m.topics[topic]) {
+		m.mu.Unlock()
+		return broker.Produced{}, protocol.NewErrNoTopic(topic)
+	}
+	p := m.topics[topic][partition]
+	for _, r := range p.late {
+		m.append(p, r)
+	}
+	p.late = nil
+	f := none
+	if len(p.faults) > 0 {
+		f, p.faults = p.faults[0], p.faults[1:]
+	}
+	hold := p.hold
+	m.mu.Unlock()
+	if hold != nil {
+		if err := wait(ctx, hold, requestTimeout); err != nil {
+			f = requestLost
+		}
+	}
+	if err := wait(ctx, nil, m.latency); err != nil && ctx.Err() != nil {
+		return broker.Produced{}, ctx.Err()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.attempt(p, raw, f)
+}
+
+var errNoAnswer = errors.New("connection reset")
+
+// wait waits for c, at most d; it returns an error when c was not closed.
+func wait(ctx context.Context, c <-chan struct{}, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-c:
+		return nil
+	case <-t.C:
+		return context.DeadlineExceeded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (m *modelBroker) attempt(p *modelPartition, raw []byte, f fault) (broker.Produced, error) {
+	code := func(c kafka.Error) (broker.Produced, error) { return broker.Produced{Code: int(c)}, nil }
+	switch f {
+	case noLeader:
+		return broker.Produced{}, protocol.ErrNoLeader
+	case noBroker:
+		return broker.Produced{}, kafka.BrokerNotAvailable
+	case notLeader:
+		return code(kafka.NotLeaderForPartition)
+	case notEnough:
+		return code(kafka.NotEnoughReplicas)
+	case unknownTopic:
+		return code(kafka.UnknownTopicOrPartition)
+	case answerLost:
+		m.append(p, raw)
+		m.mayBeWritten(p, raw)
+		return broker.Produced{}, io.ErrUnexpectedEOF
+	case requestLost:
+		m.mayBeWritten(p, raw)
+		return broker.Produced{}, errNoAnswer
+	case requestLate:
+		m.mayBeWritten(p, raw)
+		p.late = append(p.late, bytes.Clone(raw))
+		return broker.Produced{}, context.DeadlineExceeded
+	case timedOut:
+		m.append(p, raw)
+		m.mayBeWritten(p, raw)
+		return code(kafka.RequestTimedOut)
+	case afterAppend:
+		m.append(p, raw)
+		m.mayBeWritten(p, raw)
+		return code(kafka.NotEnoughReplicasAfterAppend)
+	case storageError:
+		m.mayBeWritten(p, raw)
+		return code(kafka.KafkaStorageError)
+	case unlisted:
+		m.mayBeWritten(p, raw)
+		return code(kafka.InvalidRequiredAcks)
+	}
+	return m.append(p, raw), nil
+}
+
+// mayBeWritten notes a batch whose fate the client cannot know.
+func (m *modelBroker) mayBeWritten(p *modelPartition, raw []byte) {
+	h := readHeader(raw)
+	for i := range h.count {
+		p.sent[fmt.Sprint(h.epoch, "/", h.sequence+int32(i))] = string(raw)
+	}
+}
+
+// append applies the broker's rules.
+func (m *modelBroker) append(p *modelPartition, raw []byte) broker.Produced {
+	h := readHeader(raw)
+	records, err := readRecords(raw)
+	if err != nil || len(records) != h.count {
+		m.complain("batch cannot be read: %d of %d records: %v", len(records), h.count, err)
+		return broker.Produced{Code: int(kafka.InvalidMessage)}
+	}
+	for i := range h.count {
+		key := fmt.Sprint(h.epoch, "/", h.sequence+int32(i))
+		if before, ok := p.sent[key]; ok && before != string(raw) {
+			m.complain("sequence %s was given to other bytes while undecided", key)
+		}
+	}
+	if m.maxBytes > 0 && len(raw) > m.maxBytes {
+		return broker.Produced{Code: int(kafka.MessageSizeTooLarge)}
+	}
+	if res, bad := m.refused(records); bad {
+		return res
+	}
+	b := modelBatch{epoch: h.epoch, first: h.sequence, last: h.sequence + int32(h.count) - 1, raw: string(raw)}
+	switch {
+	case !p.known:
+	case h.epoch < p.epoch:
+		return broker.Produced{Code: int(kafka.InvalidProducerEpoch)}
+	case h.epoch > p.epoch:
+		if h.sequence != 0 {
+			return broker.Produced{Code: int(kafka.OutOfOrderSequenceNumber)}
+		}
+		p.recent = nil
+	default:
+		for _, r := range p.recent {
+			if r.first == b.first && r.last == b.last {
+				if r.raw != b.raw {
+					m.complain("a batch with sequence %d was swallowed", b.first)
+				}
+				return broker.Produced{BaseOffset: r.offset}
+			}
+		}
+		if n := len(p.recent); n > 0 && p.recent[n-1].last+1 != b.first {
+			return broker.Produced{Code: int(kafka.OutOfOrderSequenceNumber)}
+		}
+	}
+	b.offset = int64(len(p.log))
+	p.known, p.epoch = true, h.epoch
+	p.recent = append(p.recent, b)
+	p.recent = p.recent[max(0, len(p.recent)-5):]
+	for i := range records {
+		m.appended++
+		records[i].order = m.appended
+	}
+	p.log = append(p.log, records...)
+	return broker.Produced{BaseOffset: b.offset}
+}
+
+func (m *modelBroker) refused(records []modelRecord) (broker.Produced, bool) {
+	if m.refuse == nil {
+		return broker.Produced{}, false
+	}
+	res := broker.Produced{Code: int(kafka.InvalidRecord)}
+	bad := false
+	for i, r := range records {
+		if m.refuse(r.value) {
+			bad = true
+			if m.names {
+				res.RecordErrors = append(res.RecordErrors, broker.RecordError{Index: i})
+			}
+		}
+	}
+	return res, bad
+}
+
+type batchHeader struct {
+	producer int64
+	epoch    int16
+	sequence int32
+	count    int
+}
+
+func readHeader(raw []byte) batchHeader {
+	return batchHeader{
+		producer: int64(binary.BigEndian.Uint64(raw[43:])),
+		epoch:    int16(binary.BigEndian.Uint16(raw[51:])),
+		sequence: int32(binary.BigEndian.Uint32(raw[53:])),
+		count:    int(binary.BigEndian.Uint32(raw[57:])),
+	}
+}
+
+// readRecords decodes a batch with kafka-go's reader, which checks the checksum.
+func readRecords(raw []byte) ([]modelRecord, error) {
+	set := binary.BigEndian.AppendUint32(nil, uint32(len(raw)))
+	var rs protocol.RecordSet
+	if _, err := rs.ReadFrom(bytes.NewReader(append(set, raw...))); err != nil {
+		return nil, err
+	}
+	var out []modelRecord
+	for {
+		r, err := rs.Records.ReadRecord()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		rec := modelRecord{time: r.Time}
+		if rec.key, err = text(r.Key); err != nil {
+			return out, err
+		}
+		if rec.value, err = text(r.Value); err != nil {
+			return out, err
+		}
+		for _, h := range r.Headers {
+			if h.Key == position.Header {
+				if rec.stamp, err = position.Parse(h.Value); err != nil {
+					return out, err
+				}
+			}
+		}
+		out = append(out, rec)
+	}
+}
+
+func text(b protocol.Bytes) (string, error) {
+	if b == nil {
+		return "<null>", nil
+	}
+	data, err := protocol.ReadAll(b)
+	return string(data), err
+}

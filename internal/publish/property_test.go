@@ -1,0 +1,246 @@
+package publish_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"pgregory.net/rapid"
+
+	"github.com/cdc-relay/cdc-relay/internal/position"
+	"github.com/cdc-relay/cdc-relay/internal/publish"
+)
+
+// step is one thing that the driver does.
+type step struct {
+	action  string // put, wait, reconnect, restore, grow
+	key     int
+	wait    time.Duration
+	restore bool
+}
+
+// scenario is everything that a run does; the rest follows from it.
+type scenario struct {
+	steps      []step
+	faults     [8][]fault
+	partitions int
+	budget     int
+	maxMessage int
+}
+
+func drawScenario(t *rapid.T, faults []fault, actions []string) scenario {
+	s := scenario{
+		partitions: rapid.IntRange(1, 3).Draw(t, "partitions"),
+		budget:     rapid.SampledFrom([]int{64 << 10, 1 << 20}).Draw(t, "budget"),
+		maxMessage: rapid.SampledFrom([]int{1024, 4096, 1 << 20}).Draw(t, "max message"),
+	}
+	for i := range s.faults {
+		s.faults[i] = rapid.SliceOfN(rapid.SampledFrom(faults), 0, 8).Draw(t, fmt.Sprintf("faults %d", i))
+	}
+	s.steps = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
+		return step{
+			action: rapid.SampledFrom(actions).Draw(t, "action"),
+			key:    rapid.IntRange(0, 5).Draw(t, "key"),
+			wait:   time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond,
+		}
+	}), 1, 120).Draw(t, "steps")
+	return s
+}
+
+// driver plays the relay: it has a stream of rows, publishes them, confirms what is
+// settled and, on a new session, begins again behind the confirmed row.
+type driver struct {
+	t         *testing.T
+	m         *modelBroker
+	p         *publish.Publisher
+	rows      []int // the key of each row of the stream
+	confirmed int   // rows confirmed
+	next      int   // the next row to hand over
+	base      int   // rows before the session's first
+	timeline  uint32
+}
+
+func (d *driver) begin() {
+	d.p.End()
+	d.base, d.next = d.confirmed, d.confirmed
+	d.p.Begin(publish.Session{
+		SystemID: "s", Timeline: d.timeline, History: 1, Fingerprint: 2,
+		WALEnd: pglogrepl.LSN(1 << 40), Alive: func() bool { return true },
+	})
+}
+
+// catchUp hands over every row of the stream that the session has not handed over.
+func (d *driver) catchUp() error {
+	for ; d.next < len(d.rows); d.next++ {
+		i := d.next
+		err := d.p.Publish(d.t.Context(), &publish.Record{
+			Topic: "t", Key: strconv.AppendInt(nil, int64(d.rows[i]), 10), Value: strconv.AppendInt(nil, int64(i), 10),
+			ID: fmt.Appendf(nil, "id-%d", i), Time: time.Now(),
+			Position: position.Position{Commit: pglogrepl.LSN(1000 + i/3), LSN: 7, Kind: position.Row, Index: uint32(i)},
+			Seq:      uint64(i - d.base + 1),
+		})
+		if err != nil {
+			return fmt.Errorf("publish row %d: %w", i, err)
+		}
+		d.confirm()
+	}
+	return nil
+}
+
+// confirm moves the confirmed row behind what is settled, and checks that it is on
+// the topic.
+func (d *driver) confirm() {
+	settled := d.next + 1
+	if oldest, any := d.p.Oldest(); any {
+		settled = d.base + int(oldest) - 1
+	}
+	d.confirmed = max(d.confirmed, min(settled, len(d.rows)))
+	d.m.mu.Lock()
+	defer d.m.mu.Unlock()
+	have := map[string]bool{}
+	for _, p := range d.m.topics["t"] {
+		for _, r := range p.log {
+			have[r.value] = true
+		}
+	}
+	for i := range d.confirmed {
+		if !have[strconv.Itoa(i)] {
+			d.m.complain("row %d is confirmed but not on the topic", i)
+		}
+	}
+}
+
+func (d *driver) run(s scenario) error {
+	d.begin()
+	for _, st := range s.steps {
+		switch st.action {
+		case "put":
+			d.rows = append(d.rows, st.key)
+		case "wait":
+			time.Sleep(st.wait)
+		case "reconnect":
+			d.confirm()
+			d.begin()
+		case "restore":
+			d.confirm()
+			d.timeline++
+			d.begin()
+		case "grow":
+			d.m.grow("t", len(d.m.topics["t"])+1)
+		}
+		if err := d.catchUp(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(d.t.Context(), time.Hour)
+	defer cancel()
+	if err := d.p.Drained(ctx); err != nil {
+		return fmt.Errorf("not drained: %w: %v", err, d.p.Snapshot().Problems())
+	}
+	d.confirm()
+	if d.confirmed != len(d.rows) {
+		return fmt.Errorf("confirmed %d of %d rows", d.confirmed, len(d.rows))
+	}
+	if s := d.p.Snapshot(); s.Rows != 0 || s.Bytes != 0 || len(s.Lanes) != 0 {
+		return fmt.Errorf("drained, but %d rows, %d bytes, lanes %+v are left", s.Rows, s.Bytes, s.Lanes)
+	}
+	return nil
+}
+
+// check reads the topic: every row is there, first copies are in order for each key.
+func (d *driver) check(repeats bool) error {
+	d.m.mu.Lock()
+	defer d.m.mu.Unlock()
+	for _, p := range d.m.problems {
+		return errors.New(p)
+	}
+	first := map[int]int{}
+	copies := 0
+	for _, p := range d.m.topics["t"] {
+		for _, r := range p.log {
+			i, err := strconv.Atoi(r.value)
+			if err != nil {
+				return err
+			}
+			copies++
+			if at, ok := first[i]; !ok || r.order < at {
+				first[i] = r.order
+			}
+		}
+	}
+	last := map[int]int{}
+	for i, key := range d.rows {
+		at, ok := first[i]
+		if !ok {
+			return fmt.Errorf("row %d is missing", i)
+		}
+		if at < last[key] {
+			return fmt.Errorf("row %d of key %d is out of order", i, key)
+		}
+		last[key] = at
+	}
+	if !repeats && copies != len(d.rows) {
+		return fmt.Errorf("%d copies of %d rows", copies, len(d.rows))
+	}
+	return nil
+}
+
+func play(t *testing.T, s scenario, repeats bool) (err error) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newModel("t", s.partitions)
+		for i, p := range m.topics["t"] {
+			p.faults = s.faults[i]
+		}
+		p, perr := publish.New(publish.Config{InFlightBytes: s.budget, MaxMessageBytes: s.maxMessage}, m, slog.New(slog.DiscardHandler), nil)
+		if perr != nil {
+			err = perr
+			return
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = p.Run(ctx) }()
+		d := &driver{t: t, m: m, p: p}
+		if err = d.run(s); err == nil {
+			err = d.check(repeats)
+		}
+		cancel()
+		<-done
+	})
+	return err
+}
+
+func allFaults() []fault {
+	var out []fault
+	for f := none; f < numFaults; f++ {
+		out = append(out, f)
+	}
+	return out
+}
+
+// TestOrderAndNoLoss: whatever happens to requests and sessions, every row reaches
+// the topic, exactly once, first copies in order, and no sequence number is reused.
+func TestOrderAndNoLoss(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := drawScenario(rt, allFaults(), []string{"put", "put", "put", "put", "wait", "reconnect"})
+		if err := play(t, s, false); err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
+
+// TestOrderWithOtherHistories adds new timelines and growing partition counts, which
+// may repeat rows.
+func TestOrderWithOtherHistories(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := drawScenario(rt, allFaults(), []string{"put", "put", "put", "put", "wait", "reconnect", "restore", "grow"})
+		if err := play(t, s, true); err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
