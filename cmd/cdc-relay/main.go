@@ -12,16 +12,23 @@ import (
 )
 
 func main() {
-	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2) // room for the second signal while the first is handled
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx := untilSignal(signals, os.Exit)
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+}
+
+// untilSignal returns a context that ends with the first signal; the second exits at once. Its
+// goroutine lives as long as the process.
+func untilSignal(signals <-chan os.Signal, exit func(code int)) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		<-signals
 		cancel()
 		<-signals
-		os.Exit(exitInterrupted)
+		exit(exitInterrupted)
 	}()
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+	return ctx
 }
 
 // run executes one command line and returns the exit code. It is main without the process: args

@@ -29,7 +29,9 @@ by another relay (it is then the standby). A second signal ends it at once.`,
 			if err != nil {
 				return err
 			}
-			return pipeline(cmd.Context(), c, runOptions{create: create, once: once, timeout: timeout}, a.logger(c.Log))
+			log := a.logger(c.Log)
+			log.Debug("configuration", "settings", c)
+			return pipeline(cmd.Context(), c, runOptions{create: create, once: once, timeout: timeout}, log)
 		},
 	}
 	a.databaseFlag(cmd)
