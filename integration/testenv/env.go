@@ -14,12 +14,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cdc-relay/cdc-relay/integration/localstack"
 )
 
 // Option changes what New sets up.
 type Option func(*options)
 
 type options struct {
+	server    *localstack.Postgres
 	major     int
 	realKafka bool
 	noKafka   bool
@@ -27,6 +30,9 @@ type options struct {
 
 // PostgresMajor asks for a major version. Default: the newest.
 func PostgresMajor(major int) Option { return func(o *options) { o.major = major } }
+
+// OnPostgres takes a server of the test's own instead of the shared one.
+func OnPostgres(server *localstack.Postgres) Option { return func(o *options) { o.server = server } }
 
 // RealKafka skips the test where there is only the in-process broker.
 func RealKafka() Option { return func(o *options) { o.realKafka = true } }
@@ -59,7 +65,10 @@ func New(t testing.TB, opts ...Option) *Env {
 		opt(&o)
 	}
 	ctx := t.Context()
-	server, err := Postgres(ctx, o.major)
+	server, err := o.server, error(nil)
+	if server == nil {
+		server, err = Postgres(ctx, o.major)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

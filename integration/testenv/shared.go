@@ -63,6 +63,14 @@ func Postgres(ctx context.Context, major int) (*localstack.Postgres, error) {
 	return server, nil
 }
 
+// Kafka returns the shared real cluster once a test has started it, else nil. Only a package that runs its tests one
+// after another may stop or freeze it.
+func Kafka() *localstack.Kafka {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	return shared.kafka
+}
+
 // brokers returns the addresses of the shared broker, and whether it is a real one.
 func (s *servers) brokers(ctx context.Context) (addrs []string, realKafka bool, err error) {
 	s.mu.Lock()
