@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/integration/localstack"
+)
+
+const (
+	topic      = "outbox.event.order"
+	partitions = 4
+
+	// patience is how long nothing may arrive before the rest counts as missing. It covers a relay that has just been
+	// killed and starts again on a busy machine.
+	patience = 20 * time.Second
+)
+
+// errStoppedEarly says that Ctrl-C came before there was anything to sum up.
+var errStoppedEarly = errors.New("stopped before the work began")
+
+// result is what the summary tells.
+type result struct {
+	comparison
+	rolledBack    int64 // transactions rolled back on purpose
+	kills         int64 // of the relay
+	p50, p99, max time.Duration
+	log           string // what the relay has said last
+}
+
+// stage holds everything that the demo runs.
+type stage struct {
+	opts     options
+	screen   *screen
+	url      string // of the database
+	service  *orderService
+	consumer *consumer
+	relay    *relay
+
+	closers []func() error // in the order of opening
+}
+
+// tour sets up, lets everything work, and compares. The contexts are those of run.
+func tour(ctx, working context.Context, opts options, s *screen) (result result, err error) {
+	d := &stage{opts: opts, screen: s}
+	defer func() { err = errors.Join(err, d.close()) }()
+	if err := d.setUp(working); err != nil {
+		if working.Err() != nil {
+			return result, errStoppedEarly
+		}
+		return result, err
+	}
+	if err := d.work(ctx, working); err != nil {
+		return result, err
+	}
+	rows, err := readOutbox(ctx, d.url)
+	if err != nil {
+		return result, err
+	}
+	result.log = d.relay.logTail()
+	records, latencies := d.consumer.all()
+	result.comparison = compare(rows, records)
+	result.rolledBack, result.kills = d.service.rolledBack.Load(), d.relay.kills.Load()
+	result.p50, result.p99, result.max = percentile(latencies, 50), percentile(latencies, 99), percentile(latencies, 100)
+	return result, nil
+}
+
+// close ends what is running, the last first, and removes all files.
+func (d *stage) close() error {
+	var errs []error
+	for i := len(d.closers) - 1; i >= 0; i-- {
+		errs = append(errs, d.closers[i]())
+	}
+	return errors.Join(errs...)
+}
+
+func (d *stage) onClose(f func() error) { d.closers = append(d.closers, f) }
+
+// setUp starts everything but the order service.
+func (d *stage) setUp(ctx context.Context) error {
+	d.screen.title(d.opts)
+	dir, err := os.MkdirTemp("", "cdc-relay-demo-")
+	if err != nil {
+		return fmt.Errorf("create temporary directory: %w", err)
+	}
+	d.onClose(func() error { return os.RemoveAll(dir) })
+	var binary string
+	err = d.screen.step("cdc-relay", func(progress func(string)) (string, error) {
+		progress("building; the first time takes a while")
+		binary, err = buildRelay(ctx, dir)
+		return "built from this source", err
+	})
+	if err != nil {
+		return err
+	}
+	if err := d.screen.step("PostgreSQL", func(progress func(string)) (string, error) { return d.startPostgres(ctx, progress) }); err != nil {
+		return err
+	}
+	var brokers []string
+	err = d.screen.step("Kafka broker", func(func(string)) (string, error) {
+		brokers, err = d.startBroker()
+		return fmt.Sprintf("in this process, topic %s", topic), err
+	})
+	if err != nil {
+		return err
+	}
+	return d.screen.step("relay", func(func(string)) (string, error) { return d.startRelay(ctx, dir, binary, brokers) })
+}
+
+func (d *stage) startPostgres(ctx context.Context, progress func(string)) (string, error) {
+	postgres, err := localstack.StartPostgres(ctx, localstack.PostgresConfig{Progress: progress})
+	if err != nil {
+		return "", err
+	}
+	d.onClose(postgres.Close)
+	d.url = postgres.URL("postgres")
+	d.service = newOrderService(d.url, d.opts)
+	if err := execute(ctx, d.url, createOrders); err != nil {
+		return "", fmt.Errorf("create orders table: %w", err)
+	}
+	return fmt.Sprintf("version %d on %s", postgres.Major(), postgres.Addr()), nil
+}
+
+func (d *stage) startBroker() ([]string, error) {
+	broker, err := localstack.StartFake(1)
+	if err != nil {
+		return nil, err
+	}
+	d.onClose(broker.Close)
+	if err := broker.Cluster.CreateTopic(topic, partitions, nil); err != nil {
+		return nil, fmt.Errorf("create topic %s: %w", topic, err)
+	}
+	if d.consumer, err = newConsumer(broker.Addrs(), topic, d.service.commitSent); err != nil {
+		return nil, err
+	}
+	d.consumer.end = func() map[int32]int64 {
+		end := map[int32]int64{}
+		for _, partition := range broker.Cluster.PartitionInfos(topic) {
+			end[partition.Partition] = partition.HighWatermark
+		}
+		return end
+	}
+	d.onClose(d.consumer.close)
+	return broker.Addrs(), nil
+}
+
+func (d *stage) startRelay(ctx context.Context, dir, binary string, brokers []string) (string, error) {
+	port, err := localstack.ReservePort()
+	if err != nil {
+		return "", err
+	}
+	d.onClose(func() error { port.Release(); return nil })
+	if d.relay, err = newRelay(dir, binary, d.url, brokers, port.Addr()); err != nil {
+		return "", err
+	}
+	d.onClose(d.relay.kill)
+	if err := d.relay.start(ctx); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("process %d, streams the write-ahead log", d.relay.process.PID()), nil
+}
+
+// work lets the order service work for its time, and returns when the relay has delivered all and is stopped.
+func (d *stage) work(ctx, working context.Context) error {
+	var background sync.WaitGroup
+	defer background.Wait()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	background.Go(func() {
+		if err := d.consumer.run(ctx); err != nil {
+			fail(err)
+		}
+	})
+	view := d.screen.follow(d.frame)
+	defer view.stop()
+
+	working, cancel := context.WithTimeout(working, d.opts.duration)
+	defer cancel()
+	var chance *rand.Rand
+	if d.opts.chaos {
+		chance = rand.New(rand.NewPCG(d.opts.seed, 0)) //nolint:gosec // Repeatable on purpose.
+	}
+	supervised := make(chan struct{})
+	background.Go(func() {
+		defer close(supervised)
+		if err := d.relay.supervise(working, chance, d.screen.note); err != nil {
+			fail(err)
+		}
+	})
+	err := d.service.run(ctx, working)
+	cancel()
+	<-supervised
+	if err == nil {
+		err = d.drain(ctx)
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause // what has ended the rest
+	}
+	return err
+}
+
+// drain waits until everything that is in the table has arrived, stops the relay, and reads what it sent last.
+func (d *stage) drain(ctx context.Context) error {
+	rows, err := readOutbox(ctx, d.url)
+	if err != nil {
+		return err
+	}
+	if err := d.relay.waitReady(ctx); err != nil { // It may have been killed a moment ago.
+		return err
+	}
+	supervising, cancel := context.WithCancel(ctx)
+	failed := make(chan error, 1)
+	go func() {
+		defer cancel()
+		failed <- d.relay.supervise(supervising, nil, d.screen.note)
+	}()
+	d.consumer.waitEvents(supervising, patience, rows)
+	cancel()
+	if err := <-failed; err != nil {
+		return err
+	}
+	if err := d.relay.stop(ctx); err != nil {
+		return err
+	}
+	if !d.consumer.waitEnd(ctx, patience) && ctx.Err() == nil {
+		return errors.New("read topic to its end: nothing arrives")
+	}
+	return nil
+}
+
+// frame is what the live view shows at this moment.
+func (d *stage) frame() frame {
+	const window = 1000
+	count, last, latencies := d.consumer.state(window)
+	return frame{
+		// An event can arrive before the service has heard of its own commit.
+		committed: max(d.service.committed.Load(), int64(count)), delivered: int64(count), last: last,
+		p50: percentile(latencies, 50), p99: percentile(latencies, 99),
+	}
+}
