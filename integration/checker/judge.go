@@ -179,6 +179,9 @@ func judgeSamples(r *Report, more *ledger, key string, h *history, notes []note,
 			continue
 		}
 		number := notes[after-1].number
+		if number == 0 {
+			continue // All its rows so far were rolled back to a savepoint.
+		}
 		first, there := h.first[number]
 		if !there || first.offset >= s.ends[h.topic][h.partition] {
 			more.fault(&r.Early, "early", "key %s number %d was confirmed (%X) before it was on its topic", key, number, s.confirmed)

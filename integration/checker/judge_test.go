@@ -105,6 +105,12 @@ func TestJudge(t *testing.T) {
 			samples: []sample{{100, ends(0)}, {200, ends(1)}},
 			want:    Report{Committed: 2, Records: 2, Samples: 2, Early: 2},
 		},
+		"confirmed before anything of the key was kept": {
+			steps: []step{{number: 1}}, count: 1,
+			notes:   []note{{0, 100}, {1, 200}}, // All of the first transaction's rows were rolled back to a savepoint.
+			samples: []sample{{150, ends(0)}},
+			want:    Report{Committed: 1, Records: 1, Samples: 1},
+		},
 		"confirmed and missing": {
 			steps: []step{{number: 1}}, count: 2,
 			notes:   []note{{1, 100}, {2, 200}},

@@ -1,0 +1,134 @@
+package outage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/integration/checker"
+	"github.com/cdc-relay/cdc-relay/integration/localstack"
+	"github.com/cdc-relay/cdc-relay/integration/proxy"
+	"github.com/cdc-relay/cdc-relay/integration/testenv"
+)
+
+// An ended replication connection comes back by itself, and within one process nothing is repeated. The ordinary
+// connection comes back too, and its loss alone does not touch the stream.
+func TestTerminatedConnections(t *testing.T) {
+	l := newLoad(t, nil, checker.Config{Rollbacks: 0.1, Seed: 1})
+	conn := l.env.Conn()
+	for range 10 {
+		before := l.slot("active_pid")
+		if _, err := conn.Exec(t.Context(), `SELECT pg_terminate_backend($1::int)`, before); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Until(t, patience, func(context.Context) error {
+			if now := l.slot("active_pid"); now == "" || now == before {
+				return errors.New("the slot is not streamed again")
+			}
+			return nil
+		})
+	}
+	l.relay.WaitReady(patience)
+	walsender := l.slot("active_pid")
+	if _, err := conn.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE application_name = 'cdc-relay' AND backend_type = 'client backend' AND datname = current_database()`); err != nil {
+		t.Fatal(err)
+	}
+	l.relay.WaitReady(patience)
+	if now := l.slot("active_pid"); now != walsender {
+		t.Errorf("walsender %s became %s when the ordinary connection ended", walsender, now)
+	}
+	if report := l.judge(); report.Duplicates > 0 {
+		t.Errorf("%d repeats, want none within one process", report.Duplicates)
+	}
+	l.relay.Stop(patience)
+}
+
+// A server that no longer answers is noticed, and found again when it does.
+func TestBlackHoledPostgres(t *testing.T) {
+	server, err := testenv.Postgres(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := proxy.New(server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	env := testenv.New(t)
+	env.CreateTopic("order", 1)
+	u, err := url.Parse(env.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = p.Addr()
+	r := env.StartRelay(testenv.RelayOptions{Settings: testenv.Settings{"postgres.url": u.String()}, Args: []string{"--init"}})
+	r.WaitReady(patience)
+	p.Stall(proxy.Both)
+	reason := r.WaitStatus("/readyz", 503, 10*time.Second)
+	t.Log(reason)
+	if status, _, err := r.Get(t.Context(), "/livez"); status != 200 {
+		t.Errorf("/livez answers %d (%v) while Postgres is away", status, err)
+	}
+	// Long enough for the relay to give the connection up.
+	r.WaitOutput("not streaming", patience)
+	p.Heal()
+	r.WaitReady(5 * time.Second)
+	env.Exec(`INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', 'k', 'T', '{}')`)
+	env.Consume(env.Topic("order"), 1, patience)
+	r.Stop(patience)
+}
+
+// Stopping while Postgres is down is quick and clean.
+func TestStopWhilePostgresIsDown(t *testing.T) {
+	server, err := testenv.Postgres(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := testenv.New(t)
+	env.CreateTopic("order", 1)
+	r := env.StartRelay(testenv.RelayOptions{Args: []string{"--init"}})
+	r.WaitReady(patience)
+	if err := server.Stop(t.Context(), localstack.Fast); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Start(context.Background())
+	r.WaitStatus("/readyz", 503, 10*time.Second)
+	if code := r.Stop(5 * time.Second); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+// An outbox without traffic holds no WAL while the database, or another one of the cluster, writes a lot.
+func TestIdleOutboxHoldsNoWAL(t *testing.T) {
+	env := testenv.New(t)
+	env.CreateTopic("order", 1)
+	r := env.StartRelay(testenv.RelayOptions{Args: []string{"--init"}})
+	r.WaitReady(patience)
+	neighbour := testenv.New(t, testenv.NoKafka())
+	for name, busy := range map[string]*testenv.Env{"same database": env, "neighbour": neighbour} {
+		busy.Exec(`CREATE TABLE noise (id bigserial PRIMARY KEY, filler text)`)
+		for range 5 {
+			busy.Exec(`INSERT INTO noise (filler) SELECT repeat('x', 1000) FROM generate_series(1, 10000)`)
+			busy.Exec(`SELECT pg_switch_wal()`)
+		}
+		env.Exec(`CHECKPOINT`)
+		conn := env.Conn()
+		testenv.Until(t, patience, func(ctx context.Context) error {
+			var held int64
+			err := conn.QueryRow(ctx, `SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::int8 FROM pg_replication_slots
+				WHERE slot_name = $1`, env.Slot).Scan(&held)
+			if err == nil && held > 1<<20 {
+				err = fmt.Errorf("%s busy: %d bytes are not confirmed", name, held)
+			}
+			return err
+		})
+	}
+	if code := r.Stop(patience); code != 0 || strings.Contains(r.Output(), `"level":"ERROR"`) {
+		t.Errorf("exit code %d", code)
+	}
+}

@@ -1,0 +1,84 @@
+package outage_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/integration/checker"
+	"github.com/cdc-relay/cdc-relay/integration/testenv"
+)
+
+// A relay that is killed twenty times under load loses nothing and keeps the order of first copies.
+func TestKills(t *testing.T) {
+	l := newLoad(t, nil, checker.Config{Keys: 200, MaxRows: 50, Rollbacks: 0.1, Writers: 3, Pause: time.Millisecond, Seed: 5})
+	for range 20 {
+		sent := metric(t, l.relay, "cdc_relay_messages_received_total")
+		testenv.Until(t, patience, func(context.Context) error {
+			if metric(t, l.relay, "cdc_relay_messages_received_total") == sent {
+				return fmt.Errorf("no row since the start")
+			}
+			return nil
+		})
+		l.relay.Kill()
+		l.relay = l.start(nil)
+	}
+	l.judge()
+	if code := l.relay.Stop(patience); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+// A stop in a large transaction ends in time; the transaction comes again whole.
+func TestStopInLargeTransaction(t *testing.T) {
+	env := testenv.New(t)
+	topic := env.CreateTopic("order", 1)
+	settings := testenv.Settings{"shutdown_timeout": "1500ms", "limits.in_flight_bytes": "1MiB"}
+	r := env.StartRelay(testenv.RelayOptions{Settings: settings, Args: []string{"--init"}})
+	r.WaitReady(patience)
+	const rows = 200_000
+	env.Exec(`INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload)
+		SELECT 'order', 'k', 'T', jsonb_build_object('n', g, 'filler', repeat('x', 500)) FROM generate_series(1, $1::int) g`, rows)
+	env.Consume(topic, 1, patience) // on its way
+	if code := r.Stop(10 * time.Second); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	first := env.Consume(topic, 1, patience)
+	r = env.StartRelay(testenv.RelayOptions{Settings: settings})
+	r.WaitReady(patience)
+	got := env.Consume(topic, rows+1, time.Minute)
+	t.Logf("%d records for %d rows; %d before the stop", len(got), rows, len(first))
+	seen, next := map[string]bool{}, 1
+	for _, rec := range got {
+		id, _ := rec.Header("id")
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		var n int
+		if _, err := fmt.Sscanf(string(rec.Value), `{"n": %d,`, &n); err != nil || n != next {
+			t.Fatalf("first copy number %d is row %d (%v)", next, n, err)
+		}
+		next++
+	}
+	r.Stop(patience)
+}
+
+// A stop with nothing to do is immediate and leaves the slot free.
+func TestStopIdle(t *testing.T) {
+	env := testenv.New(t)
+	r := env.StartRelay(testenv.RelayOptions{Args: []string{"--init"}})
+	r.WaitReady(patience)
+	began := time.Now()
+	if code := r.Stop(5 * time.Second); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("took %v", took)
+	}
+	var active bool
+	if err := env.Conn().QueryRow(t.Context(), `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, env.Slot).Scan(&active); err != nil || active {
+		t.Errorf("slot active: %v (%v)", active, err)
+	}
+}
