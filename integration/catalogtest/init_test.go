@@ -117,18 +117,13 @@ func TestInitAddsATable(t *testing.T) {
 		}
 		st := setup(env)
 		st.Tables = append(st.Tables, more)
-		quick, err := catalog.Open(t.Context(), catalog.Config{ConnString: env.URL, StatementTimeout: 300 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer quick.Close(context.Background())
-		_, err = quick.Init(t.Context(), st, func(catalog.Statement) {})
+		_, err = db.Init(t.Context(), st, func(catalog.Statement) {})
 		wantFault(t, err, catalog.Unreachable, "pg_stat_activity")
 		if err := tx.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		// The same connection is fit for use after the failed transaction.
-		if got, err := quick.Init(t.Context(), st, func(catalog.Statement) {}); err != nil || len(got) != 1 {
+		if got, err := db.Init(t.Context(), st, func(catalog.Statement) {}); err != nil || len(got) != 1 {
 			t.Fatalf("Init ran %v, %v, want one statement", got, err)
 		}
 		if _, err := db.Check(t.Context(), sp); err != nil {
@@ -146,7 +141,7 @@ func TestSlotCreationOutlivesStatementTimeout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close(context.Background())
+	t.Cleanup(func() { _ = db.Close(context.Background()) })
 	writer := env.Conn()
 	if _, err := writer.Exec(t.Context(), "BEGIN; SELECT txid_current()"); err != nil {
 		t.Fatal(err)
@@ -156,10 +151,11 @@ func TestSlotCreationOutlivesStatementTimeout(t *testing.T) {
 		_, err := db.Init(t.Context(), setup(env), func(catalog.Statement) {})
 		done <- err
 	}()
+	watcher := env.Conn() // within a transaction pg_stat_activity stands still
 	waiting := "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'transactionid' AND now() - query_start > '400ms'"
 	testenv.Until(t, 20*time.Second, func(ctx context.Context) error {
 		var n int
-		if err := writer.QueryRow(ctx, waiting).Scan(&n); err != nil || n == 1 {
+		if err := watcher.QueryRow(ctx, waiting).Scan(&n); err != nil || n == 1 {
 			return err
 		}
 		return errors.New("nobody waits yet")
@@ -228,13 +224,18 @@ func TestLeastPrivilege(t *testing.T) {
 	})
 }
 
+// dropRoles drops the roles with all that they own in the test's database.
 func dropRoles(t *testing.T, env *testenv.Env, roles ...string) {
+	t.Helper()
 	conn, err := catalog.Connect(context.Background(), catalog.Config{ConnString: env.URL})
 	if err != nil {
 		t.Error(err)
 		return
 	}
 	defer conn.Close(context.Background())
+	if _, err := conn.Exec(context.Background(), "ALTER DATABASE "+env.Slot+" OWNER TO postgres"); err != nil {
+		t.Error(err)
+	}
 	for _, role := range roles {
 		sql := "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '" + role + "'; DROP OWNED BY " + role + "; DROP ROLE " + role
 		if _, err := conn.PgConn().Exec(context.Background(), sql).ReadAll(); err != nil {

@@ -124,3 +124,6 @@ func wantWarning(t *testing.T, got []catalog.Warning, check, want string) {
 		t.Errorf("%d warnings about the %s, want one with %q: %v", n, check, want, got)
 	}
 }
+
+// replace puts the publication's name in place of %.
+func replace(sql, publication string) string { return strings.ReplaceAll(sql, "%", publication) }

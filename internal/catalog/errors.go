@@ -209,7 +209,7 @@ func connectError(err error) error {
 	case "":
 		e.Class, e.Next = networkFault(err)
 	default:
-		e.Class = classOf(state)
+		e.Class, e.Next = classOf(state), "see the server's log"
 	}
 	return e
 }

@@ -39,8 +39,8 @@ type Statement struct {
 	Comment string // why, and what to know
 	SQL     string // without the final semicolon
 	Needs   string // the right that it takes
-	// Waits says that it waits for transactions that run, however long, so that
-	// no statement_timeout applies.
+	// Waits says that it waits for transactions that run, so that no
+	// statement_timeout applies.
 	Waits bool
 }
 
@@ -135,6 +135,7 @@ func planPublication(s Setup, p *Publication) Plan {
 			"loses rows of a transaction that is open while its table joins a publication.",
 		SQL:   alterTablesSQL(s.Publication, "ADD", missing),
 		Needs: "ownership of the publication and of the tables",
+		Waits: true, // as long as its lock_timeout lets it
 	}}
 }
 
