@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/wal"
 )
@@ -73,8 +71,8 @@ func (k *checker) server() {
 	if p.PasswordFile != "" {
 		p.password = k.readSecret("postgres.password_file", p.PasswordFile)
 	}
-	if _, err := pgconn.ParseConfig(string(p.URL)); err != nil {
-		k.require("postgres.url", false, parseReason(err), "write it as postgres://user@host:5432/database?sslmode=verify-full")
+	if e, ok := errors.AsType[*catalog.CheckError](catalog.ValidateConnString(string(p.URL))); ok {
+		k.require("postgres.url", false, strings.TrimPrefix(e.Problem, "postgres.url is "), e.Next)
 	}
 }
 
@@ -87,18 +85,6 @@ func (k *checker) postgres() {
 	k.require("postgres.wal_sender_timeout", p.WALSenderTimeout >= wal.MinWALSenderTimeout, "too short",
 		"give at least "+wal.MinWALSenderTimeout.String())
 	k.oneOf("postgres.failover_slot", p.FailoverSlot, "auto", "off")
-}
-
-// parseReason is why a connection string was refused, without the string: pgx redacts passwords,
-// but a string that it cannot parse may hold one where it does not look.
-func parseReason(err error) string {
-	reason := err.Error()
-	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
-		if _, after, ok := strings.Cut(reason, "`: "); ok {
-			reason = after
-		}
-	}
-	return reason
 }
 
 func (k *checker) outbox() {
