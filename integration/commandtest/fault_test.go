@@ -39,7 +39,7 @@ func TestConfigurationFaults(t *testing.T) {
 		says, next string
 	}{
 		"bad url":           {testenv.Settings{"postgres.url": "postgres://app:sec%ret@db/app"}, "postgres.url", "postgres://user@host"},
-		"bad port":          {testenv.Settings{"postgres.url": "postgres://db:port/app"}, "invalid port", "postgres://user@host"},
+		"bad port":          {testenv.Settings{"postgres.url": "postgres://db:port/app"}, "its port", "postgres://user@host"},
 		"slot name":         {testenv.Settings{"postgres.slot": "Relay-1"}, `"Relay-1"`, "lower-case"},
 		"template":          {testenv.Settings{"routing.topic": "a.{agregatetype}"}, "agregatetype", "outbox.columns"},
 		"missing tls file":  {testenv.Settings{"kafka.tls.ca_file": "/nowhere/ca.pem"}, "kafka.tls.ca_file: open /nowhere/ca.pem", "kafka.tls"},

@@ -107,6 +107,14 @@ func (c Config) statementTimeout() time.Duration {
 	return c.StatementTimeout
 }
 
+// ValidateConnString reads a connection string without connecting. The error is a
+// *[CheckError] that repeats nothing of the string: a part that was taken for the
+// port, say, may be one of the password.
+func ValidateConnString(connString string) error {
+	_, err := parse(Config{ConnString: connString})
+	return err
+}
+
 func parse(cfg Config) (*pgx.ConnConfig, error) {
 	pc, err := pgx.ParseConfig(cfg.ConnString)
 	if err != nil {

@@ -2,7 +2,7 @@ package catalog
 
 import (
 	"context"
-	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
@@ -123,8 +123,7 @@ const (
 
 // SQLState returns the SQLSTATE in the chain of err, or "".
 func SQLState(err error) string {
-	var pe *pgconn.PgError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pe.Code
 	}
 	return ""
@@ -160,12 +159,16 @@ func connStringError(err error) error {
 			break
 		}
 	}
+	if cause := errors.Unwrap(err); cause != nil && strings.HasPrefix(reason, tlsReason) {
+		e.Problem += ": " + cause.Error() // names a file, or the parameter
+	}
 	return e
 }
 
 const (
 	quotedStringEnd = "`: "
 	strayReason     = "stray password"
+	tlsReason       = "failed to configure TLS"
 )
 
 var errStrayPassword = errors.New(quotedStringEnd + strayReason)
@@ -176,7 +179,7 @@ var connStringProblems = []struct{ driver, ours string }{
 	{"failed to parse as URL", "it cannot be read as a URL"},
 	{"failed to parse as keyword", "it cannot be read as keyword=value pairs"},
 	{"failed to read service", "the service that it names cannot be read (service, PGSERVICE, PGSERVICEFILE)"},
-	{"failed to configure TLS", "its TLS settings cannot be used (sslmode, sslrootcert, sslcert, sslkey, or PGSSL…)"},
+	{tlsReason, "its TLS settings cannot be used (sslmode, sslrootcert, sslcert, sslkey, or PGSSL…)"},
 	{"invalid sslcertmode", "its sslcertmode is not known"},
 	{"invalid connect_timeout", "its connect_timeout is not a number of seconds"},
 	{"invalid port", "its port is not a number from 1 to 65535"},
@@ -196,10 +199,10 @@ func connectError(err error) error {
 	switch state {
 	case stateInvalidPassword, stateInvalidAuth:
 		e.Class = Privilege
-		e.Next = "check user and password (postgres.url, postgres.password_file) and the server's pg_hba.conf"
+		e.Next = "check user, password and client certificate (postgres.url, postgres.password_file, sslcert) and the server's pg_hba.conf"
 	case stateNoPrivilege:
 		e.Class = Privilege
-		e.Next = "as the owner of the database: GRANT CONNECT ON DATABASE … TO the role of cdc-relay"
+		e.Next = "as the owner of the database: " + grantConnect(err)
 	case stateUnknownDatabase:
 		e.Class = Configuration
 		e.Next = "name an existing database in postgres.url"
@@ -214,12 +217,25 @@ func connectError(err error) error {
 	return e
 }
 
+// grantConnect is the statement that lets the role of the attempt connect.
+func grantConnect(err error) string {
+	role, database := "…", "…"
+	if attempt, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		role, database = ident(attempt.Config.User), ident(attempt.Config.Database)
+	}
+	return "GRANT CONNECT ON DATABASE " + database + " TO " + role
+}
+
 // networkFault tells a TLS fault, which does not heal, from a network that does.
 func networkFault(err error) (Class, string) {
-	var verify *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
 	switch {
-	case errors.As(err, &verify):
+	case errors.As(err, &authority), errors.As(err, &host), errors.As(err, &invalid):
 		return Configuration, "check sslrootcert and the host name in postgres.url against the server's certificate"
+	case strings.Contains(err.Error(), "remote error: tls"): // a TLS alert; its type is not exported
+		return Privilege, "check sslcert and sslkey in postgres.url: the server does not accept the client's certificate"
 	case strings.Contains(err.Error(), "server refused TLS connection"): // the driver has no type for it
 		return Configuration, "switch TLS on in the server (ssl = on), or set another sslmode in postgres.url"
 	}
@@ -265,8 +281,7 @@ func Explain(what string, err error) error {
 
 // hint is the server's own advice, if it gives any.
 func hint(err error) string {
-	var pe *pgconn.PgError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pe.Hint
 	}
 	return ""

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -45,7 +46,7 @@ func TestConnStringErrors(t *testing.T) {
 		"bad port":            {"postgres://u:" + enc + "@127.0.0.1:x/db", "its port"},
 		"slash in password":   {"postgres://u:S3cr3t/x@127.0.0.1/db", "its port"},
 		"bad sslmode":         {"postgres://u:" + enc + "@h/db?sslmode=S3cr3t", "its TLS settings"},
-		"missing ca":          {"postgres://u:" + enc + "@h/db?sslmode=verify-full&sslrootcert=/S3cr3t", "its TLS settings"},
+		"missing ca":          {"postgres://u:" + enc + "@h/db?sslmode=verify-full&sslrootcert=/nowhere/ca.pem", "open /nowhere/ca.pem: "},
 		"bad parameter":       {"postgres://h/db?password=" + enc + "&connect_timeout=S3cr3t", "its connect_timeout"},
 		"bad attrs":           {"postgres://u:S3cr3t&target_session_attrs=S3cr3t@h/db?target_session_attrs=S3cr3t", "its target_session_attrs"},
 		"at in password":      {"postgres://u:x@S3cr3t@127.0.0.1/db", "percent-encoded"},
@@ -123,7 +124,9 @@ func TestClasses(t *testing.T) {
 		{"too many connections", connectError(pg("53300")), Unreachable},
 		{"starting", connectError(pg("57P03")), Unreachable},
 		{"unknown state at connect", connectError(pg("XX000")), Unexpected},
-		{"certificate", connectError(&tls.CertificateVerificationError{Err: errors.New("x")}), Configuration},
+		{"certificate", connectError(&tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}}}), Configuration},
+		{"certificate with verify-ca", connectError(fmt.Errorf("x: %w", x509.UnknownAuthorityError{})), Configuration},
+		{"client certificate", connectError(errors.New("remote error: tls: bad certificate")), Privilege},
 		{"no tls", connectError(errors.New("server refused TLS connection")), Configuration},
 		{"network", connectError(&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}), Unreachable},
 		{"no right", Explain("read x", pg("42501")), Privilege},

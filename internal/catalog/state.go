@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -50,7 +51,7 @@ func (db *DB) SlotRow(ctx context.Context, slot string) (SlotRow, bool, error) {
 	}
 	got, err := query(ctx, db, "read public.cdc_relay_slots", scan, slotRowSQL, slot)
 	if err != nil || len(got) == 0 {
-		return SlotRow{}, false, err
+		return SlotRow{}, false, db.needsGrant(err)
 	}
 	return got[0], true, nil
 }
@@ -66,6 +67,18 @@ UPDATE public.cdc_relay_slots
 	n, err := db.exec(ctx, "record the confirmed position", sql, slot, lsn.String(), int64(timeline), clean)
 	if err == nil && n == 0 {
 		return noRow(slot)
+	}
+	return db.needsGrant(err)
+}
+
+// needsGrant completes the error of a statement on the relay's own table with the
+// SQL that gives the rights; see [PrintGrants].
+func (db *DB) needsGrant(err error) error {
+	var e *CheckError
+	if errors.As(err, &e) && e.Class == Privilege {
+		role := ident(db.conn.Config().User)
+		e.Next = "as the owner of the schema: GRANT USAGE ON SCHEMA public TO " + role +
+			"; GRANT SELECT, INSERT, UPDATE ON public.cdc_relay_slots TO " + role
 	}
 	return err
 }
