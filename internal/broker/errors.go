@@ -98,7 +98,7 @@ func (b *Broker) hint(err error) string {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.Is(err, kafka.SASLAuthenticationFailed):
-		return "wrong kafka.sasl username or password, or the user is unknown for this mechanism"
+		return "check kafka.sasl: the username or password is wrong, or the user is unknown for this mechanism"
 	case errors.As(err, &dial):
 		return "no broker is listening there, or a firewall is in between: check kafka.brokers and the brokers' advertised.listeners"
 	case errors.As(err, &record):
