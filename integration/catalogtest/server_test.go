@@ -86,7 +86,7 @@ func TestServerFaults(t *testing.T) {
 		}
 		_, err = catalog.Open(t.Context(), catalog.Config{ConnString: pg.URL("postgres")})
 		wantFault(t, err, catalog.Unreachable, "cannot connect to PostgreSQL")
-		if err := os.WriteFile(filepath.Join(pg.DataDir(), "standby.signal"), nil, 0o644); err != nil { //nolint:gosec // The server's user must read it.
+		if err := os.WriteFile(filepath.Join(pg.DataDir(), "standby.signal"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if err := pg.Start(t.Context()); err != nil {

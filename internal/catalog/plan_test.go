@@ -18,7 +18,7 @@ func golden(t *testing.T, name string, got []byte) {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(path) //nolint:gosec // a fixed name
+	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
