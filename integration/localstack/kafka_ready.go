@@ -19,13 +19,13 @@ import (
 // probeTopic has one partition for each broker, with its only replica there.
 const probeTopic = "localstack-probe"
 
-// waitReady waits until the broker takes a record, gives it back, and hands out a producer id. An open port says
-// little: a broker that has just started still refuses producer ids for a while.
+// waitReady waits until the broker answers ProbeKafka. An open port says little: a broker that has just started still
+// refuses producer ids for a while.
 func (b *Broker) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("not ready after two minutes"))
 	defer cancel()
 	for {
-		err := b.probe(ctx)
+		err := ProbeKafka(ctx, b.Addr(), b.id, len(b.kafka.brokers))
 		if err == nil {
 			return nil
 		}
@@ -41,12 +41,14 @@ func (b *Broker) waitReady(ctx context.Context) error {
 	}
 }
 
-func (b *Broker) probe(ctx context.Context) error {
+// ProbeKafka asks once whether the broker at an address is ready: whether it takes a record, gives it back, and hands
+// out a producer id. node is the broker's id, of 1 to nodes.
+func ProbeKafka(ctx context.Context, addr string, node, nodes int) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	partition := int32(b.id - 1) //nolint:gosec // Node ids are small.
+	partition := int32(node - 1) //nolint:gosec // Node ids are small.
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(b.Addr()),
+		kgo.SeedBrokers(addr),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.MetadataMinAge(50*time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }),
@@ -59,12 +61,12 @@ func (b *Broker) probe(ctx context.Context) error {
 	if err := client.Ping(ctx); err != nil {
 		return err
 	}
-	if err := b.kafka.createProbeTopic(ctx, client); err != nil {
+	if err := createProbeTopic(ctx, client, nodes); err != nil {
 		return err
 	}
 	request := kmsg.NewPtrInitProducerIDRequest()
 	request.ProducerID, request.ProducerEpoch = -1, -1
-	response, err := client.Broker(b.id).Request(ctx, request)
+	response, err := client.Broker(node).Request(ctx, request)
 	if err != nil {
 		return err
 	}
@@ -78,12 +80,12 @@ func (b *Broker) probe(ctx context.Context) error {
 	return client.PollFetches(ctx).Err()
 }
 
-func (k *Kafka) createProbeTopic(ctx context.Context, client *kgo.Client) error {
+func createProbeTopic(ctx context.Context, client *kgo.Client, nodes int) error {
 	topic := kmsg.NewCreateTopicsRequestTopic()
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = probeTopic, -1, -1
-	for i, b := range k.brokers {
+	for i := range int32(nodes) { //nolint:gosec // A small number.
 		assignment := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
-		assignment.Partition, assignment.Replicas = int32(i), []int32{int32(b.id)} //nolint:gosec // Small numbers.
+		assignment.Partition, assignment.Replicas = i, []int32{i + 1}
 		topic.ReplicaAssignment = append(topic.ReplicaAssignment, assignment)
 	}
 	config := kmsg.NewCreateTopicsRequestTopicConfig()

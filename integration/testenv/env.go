@@ -65,9 +65,9 @@ func New(t testing.TB, opts ...Option) *Env {
 		opt(&o)
 	}
 	ctx := t.Context()
-	server, err := o.server, error(nil)
-	if server == nil {
-		server, err = Postgres(ctx, o.major)
+	server, err := postgresServer(o.server), error(nil)
+	if o.server == nil {
+		server, err = shared.server(ctx, o.major)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -14,15 +14,15 @@ import (
 
 // servers are started by the first test that needs them and closed by Main.
 type servers struct {
-	mu       sync.Mutex
-	postgres map[int]*localstack.Postgres
-	kafka    *localstack.Kafka
-	fake     *localstack.Fake
-	binaries binaries
+	mu        sync.Mutex
+	postgres  map[int]postgresServer
+	kafka     kafkaServer
+	realKafka bool
+	binaries  binaries
 }
 
 // shared is the one package variable: testing offers no other way from TestMain to a test.
-var shared = servers{postgres: map[int]*localstack.Postgres{}}
+var shared = servers{postgres: map[int]postgresServer{}}
 
 // Main runs the tests and then closes the shared servers. It returns the exit code.
 func Main(m *testing.M) int {
@@ -45,56 +45,68 @@ func Major() int {
 	return localstack.PostgresMajors()[0]
 }
 
-// Postgres returns the shared server of a major version; 0 means [Major].
+// Postgres returns the shared server of a major version; 0 means [Major]. It needs local processes.
 func Postgres(ctx context.Context, major int) (*localstack.Postgres, error) {
-	if major == 0 {
-		major = Major()
-	}
-	shared.mu.Lock()
-	defer shared.mu.Unlock()
-	if server := shared.postgres[major]; server != nil {
-		return server, nil
-	}
-	server, err := localstack.StartPostgres(ctx, localstack.PostgresConfig{Major: major, NoSync: true, Progress: progress})
+	server, err := shared.server(ctx, major)
 	if err != nil {
 		return nil, err
 	}
-	shared.postgres[major] = server
-	return server, nil
+	local, ok := server.(*localstack.Postgres)
+	if !ok {
+		return nil, errors.New("the shared PostgreSQL is a container; this test needs a local process")
+	}
+	return local, nil
 }
 
-// Kafka returns the shared real cluster once a test has started it, else nil. Only a package that runs its tests one
-// after another may stop or freeze it.
+// Kafka returns the shared real cluster once a test has started it, else nil, and nil if it is a container. Only a
+// package that runs its tests one after another may stop or freeze it.
 func Kafka() *localstack.Kafka {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	return shared.kafka
+	local, _ := shared.kafka.(*localstack.Kafka)
+	return local
+}
+
+// server returns the shared server of a major version; 0 means [Major].
+func (s *servers) server(ctx context.Context, major int) (postgresServer, error) {
+	if major == 0 {
+		major = Major()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if server := s.postgres[major]; server != nil {
+		return server, nil
+	}
+	provider, err := postgresProvider()
+	if err != nil {
+		return nil, err
+	}
+	server, err := provider.startPostgres(ctx, major)
+	if err != nil {
+		return nil, err
+	}
+	s.postgres[major] = server
+	return server, nil
 }
 
 // brokers returns the addresses of the shared broker, and whether it is a real one.
 func (s *servers) brokers(ctx context.Context) (addrs []string, realKafka bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.kafka != nil:
-		return s.kafka.Addrs(), true, nil
-	case s.fake != nil:
-		return s.fake.Addrs(), false, nil
+	if s.kafka != nil {
+		return s.kafka.Addrs(), s.realKafka, nil
 	}
-	if err := localstack.HaveJava(); err == nil {
-		if s.kafka, err = localstack.StartKafka(ctx, localstack.KafkaConfig{Progress: progress}); err != nil {
-			return nil, false, err
-		}
-		return s.kafka.Addrs(), true, nil
-	} else if os.Getenv("CI") == "true" {
-		return nil, false, err
-	} else {
-		progress(err.Error() + "; using the in-process broker")
-	}
-	if s.fake, err = localstack.StartFake(1); err != nil {
+	provider, err := kafkaProvider(ctx)
+	if err != nil {
 		return nil, false, err
 	}
-	return s.fake.Addrs(), false, nil
+	if s.kafka, err = provider.startKafka(ctx); err != nil {
+		s.kafka = nil
+		return nil, false, err
+	}
+	_, fake := s.kafka.(*localstack.Fake)
+	s.realKafka = !fake
+	return s.kafka.Addrs(), s.realKafka, nil
 }
 
 func (s *servers) close() error {
@@ -107,9 +119,5 @@ func (s *servers) close() error {
 	if s.kafka != nil {
 		errs = append(errs, s.kafka.Close())
 	}
-	if s.fake != nil {
-		errs = append(errs, s.fake.Close())
-	}
-	errs = append(errs, s.binaries.remove())
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.binaries.remove())...)
 }
