@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"context"
 	"net"
 	"strings"
 	"testing"
@@ -50,7 +51,11 @@ func rows(tb testing.TB, payload int) *Stream {
 		}
 		l.frames = append(l.frames, f)
 	}
-	conn := &watched{Conn: l, opened: time.Now()}
+	dial := watch(func(context.Context, string, string) (net.Conn, error) { return l, nil })
+	conn, err := dial(tb.Context(), "tcp", "")
+	if err != nil {
+		tb.Fatal(err)
+	}
 	config, err := pgconn.ParseConfig("host=127.0.0.1")
 	if err != nil {
 		tb.Fatal(err)

@@ -51,8 +51,8 @@ type Config struct {
 	Publications []string
 	// WALSenderTimeout is set as wal_sender_timeout on this connection: the
 	// server leaves after that long without a word from us, and we leave after
-	// that long without an answer. Status goes out at least every third of it.
-	// Default 10s, at least 1s.
+	// that long without an answer. Status goes out every second, or every twelfth
+	// of it if that is less. Default 10s, at least 1s.
 	WALSenderTimeout time.Duration
 	// ApplicationName is what pg_stat_replication shows. Default "cdc-relay",
 	// unless URL sets one.
@@ -126,11 +126,11 @@ func (c *Config) parse() (*pgconn.Config, error) {
 	case pc.RuntimeParams["application_name"] == "":
 		pc.RuntimeParams["application_name"] = DefaultApplicationName
 	}
-	pc.DialFunc = c.dial
-	if pc.DialFunc == nil {
-		pc.DialFunc = dialer(c.WALSenderTimeout)
+	dial := c.dial
+	if dial == nil {
+		dial = dialer(c.WALSenderTimeout)
 	}
-	pc.AfterNetConnect = watch
+	pc.DialFunc = watch(dial)
 	return pc, nil
 }
 

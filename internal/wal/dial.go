@@ -2,9 +2,11 @@ package wal
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,9 +22,9 @@ func dialer(walSenderTimeout time.Duration) pgconn.DialFunc {
 	return d.DialContext
 }
 
-// watched is a connection that knows when it last gave us a byte, above TLS.
-// Measured at the socket and not per message, it costs nothing beside the
-// system call.
+// watched is a connection that knows when it last gave us a byte. Measured at
+// the socket and not per message, it costs nothing beside the system call. It is
+// below TLS, since channel binding needs the TLS connection itself.
 type watched struct {
 	net.Conn
 
@@ -30,15 +32,33 @@ type watched struct {
 	lastRead atomic.Int64 // nanoseconds since opened
 }
 
-// watch is pgconn's AfterNetConnect hook.
-func watch(_ context.Context, _ *pgconn.Config, c net.Conn) (net.Conn, error) {
-	return &watched{Conn: c, opened: time.Now()}, nil
+// watch makes every connection of dial a watched one.
+func watch(dial pgconn.DialFunc) pgconn.DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &watched{Conn: c, opened: time.Now()}, nil
+	}
+}
+
+// watchedBelow finds the watched connection below TLS, if there is any.
+func watchedBelow(c net.Conn) (*watched, error) {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	w, ok := c.(*watched)
+	if !ok {
+		return nil, fmt.Errorf("start replication: connection of unexpected type %T", c)
+	}
+	return w, nil
 }
 
 func (w *watched) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
 	if n > 0 {
-		w.lastRead.Store(int64(time.Since(w.opened)))
+		w.lastRead.Store(int64(w.now()))
 	}
 	return n, err
 }
@@ -66,7 +86,12 @@ func connectError(c *pgconn.Config, err error) error {
 	op := fmt.Sprintf("connect to %s, database %s, as %s", hosts(c), c.Database, c.User)
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) {
-		return newServerError(op, pe)
+		e := newServerError(op, pe)
+		if e.SQLState == insufficientPrivilege && e.Hint == "" {
+			role := quoteIdentifiers([]string{c.User})
+			e.Hint = "as a superuser: ALTER ROLE " + role + " REPLICATION (Amazon RDS: GRANT rds_replication TO " + role + ")"
+		}
+		return e
 	}
 	if inner := errors.Unwrap(err); inner != nil {
 		err = inner
@@ -85,14 +110,21 @@ func hosts(c *pgconn.Config) string {
 	return strings.Join(list, ",")
 }
 
-// connectFailure joins pgconn's errors, one per attempt, on one line.
+// connectFailure puts pgconn's errors, one per attempt, on one line, each once:
+// with sslmode=prefer the same host is tried twice.
 type connectFailure struct {
 	op  string
 	err error
 }
 
 func (e *connectFailure) Error() string {
-	return e.op + ": " + strings.Join(strings.Fields(e.err.Error()), " ")
+	var lines []string
+	for line := range strings.Lines(e.err.Error()) {
+		if line = strings.TrimSpace(line); !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return e.op + ": " + strings.Join(lines, "; ")
 }
 
 func (e *connectFailure) Unwrap() error { return e.err }

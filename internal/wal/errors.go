@@ -72,8 +72,11 @@ func (e *ServerError) ShuttingDown() bool {
 
 // Denied reports that the credentials are wrong, or the role lacks a right.
 func (e *ServerError) Denied() bool {
-	return strings.HasPrefix(e.SQLState, "28") || e.SQLState == "42501"
+	return strings.HasPrefix(e.SQLState, "28") || e.SQLState == insufficientPrivilege
 }
+
+// insufficientPrivilege is the SQLSTATE of a right that is missing.
+const insufficientPrivilege = "42501"
 
 // DatabaseMissing reports that the database does not exist.
 func (e *ServerError) DatabaseMissing() bool { return e.SQLState == "3D000" }

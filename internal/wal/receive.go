@@ -21,8 +21,14 @@ const (
 	routineStandbySlots = "StandbySlotsHaveCaughtup"
 )
 
-// barrierTimeout bounds Barrier.
-const barrierTimeout = 2 * time.Second
+const (
+	// barrierTimeout bounds Barrier.
+	barrierTimeout = 2 * time.Second
+	// While data is coming, Barrier first leaves it for barrierPause and then reads
+	// for barrierGulp, in turn, each pause twice as long as the one before.
+	barrierPause = 200 * time.Millisecond
+	barrierGulp  = 100 * time.Millisecond
+)
 
 // Next waits for the next message. It has no deadline: Close, Interrupt and the
 // stream's own watch over the connection end it. The message is valid until the
@@ -126,6 +132,10 @@ func (s *Stream) notice(n *ServerError) (*Message, error) {
 // prove as much, as it looks like any other keepalive. It takes at most two
 // seconds. Afterwards the stream can only be closed.
 //
+// In the middle of a large transaction a walsender that can write without
+// waiting does not look at what it was sent until half of wal_sender_timeout has
+// passed; so Barrier lets data pile up until the sender has to wait.
+//
 // It belongs to the reader: call it where Next was called, or once the
 // goroutine that did has returned.
 func (s *Stream) Barrier(ctx context.Context) error {
@@ -140,6 +150,7 @@ func (s *Stream) Barrier(ctx context.Context) error {
 	s.interrupting.Unlock()
 	defer context.AfterFunc(ctx, func() { _ = s.conn.SetReadDeadline(past) })()
 	s.finishOnce.Do(func() { close(s.finish) })
+	pause, gulped := barrierPause, time.Now()
 	for {
 		received, err := s.pg.Frontend().Receive()
 		switch {
@@ -156,5 +167,19 @@ func (s *Stream) Barrier(ctx context.Context) error {
 		case *pgproto3.CommandComplete:
 			return s.fail(ErrEnded)
 		}
+		if !time.Now().Before(gulped) {
+			wait(ctx, pause)
+			pause, gulped = 2*pause, time.Now().Add(barrierGulp)
+		}
+	}
+}
+
+// wait returns after d, or when ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
 	}
 }

@@ -16,61 +16,57 @@ const (
 	// a fraction of a percent, and at most this much settled work is sent again
 	// after a crash.
 	statusGap = 10 * time.Millisecond
-	// heldBeat is the most time between two status updates while the reader is
-	// held.
-	heldBeat = time.Second
+	// maxBeat is the most time between two status updates.
+	maxBeat = time.Second
 	// closeTimeout bounds the farewell.
 	closeTimeout = time.Second
-	// unansweredPings is how many requests for a reply, sent a third of
-	// wal_sender_timeout apart, may go unanswered when the next is due.
-	unansweredPings = 3
 )
 
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
-// pace is the timing that follows from wal_sender_timeout.
+// pace is the timing that follows from wal_sender_timeout. When a connection
+// breaks, the first update that is lost follows within a beat; it is known dead
+// by proof after that, and if only the kernel can tell, a beat later, when the
+// next write fails. The server, which last heard of us at most a beat before the
+// break, gives the slot to another no earlier than timeout - beat after it. So
+// three beats must fit into a third of the timeout; a twelfth leaves room for
+// the kernel's timers, which were seen to be up to half a second late.
 type pace struct {
 	timeout time.Duration
-	beat    time.Duration // of the writer, at most heldBeat
-	beats   int           // from ping to ping: a third of the timeout
-	proof   time.Duration // how long a sign of life is proof: two thirds
+	beat    time.Duration // from status update to status update
+	proof   time.Duration // how long a sign of life is proof
 }
 
 func paceOf(timeout time.Duration) pace {
-	third := timeout / 3
-	beats := int((third + heldBeat - 1) / heldBeat)
-	return pace{timeout: timeout, beat: third / time.Duration(beats), beats: beats, proof: timeout * 2 / 3}
+	return pace{timeout: timeout, beat: min(timeout/12, maxBeat), proof: timeout * 2 / 3}
 }
 
-// pinger decides at each beat what to send.
+// pinger decides at each beat whether to ask for an answer, and when to stop
+// waiting for one.
 type pinger struct {
-	pace       pace
-	beats      int   // since the last ping
+	limit      int   // beats without a byte, after which the server counts as gone
 	unanswered int   // pings without a byte after them
-	seen       int64 // when the last byte before the last ping had come
+	seen       int64 // when the last byte that was counted had come
 }
 
-// beat returns whether a status update is due, whether it asks for a reply, and
-// whether the server has been silent for too long. read is when the last byte
-// came.
-func (p *pinger) beat(held bool, read int64) (send, ask, silent bool) {
+// beat returns whether the next status update asks for a reply, and whether the
+// server has been silent for too long. read is when the last byte came. It
+// counts beats and not time, so that a process that was stopped for long asks
+// again before it gives up.
+func (p *pinger) beat(held bool, read int64) (ask, silent bool) {
 	if held {
-		p.beats, p.unanswered = 0, 0
-		return true, false, false
-	}
-	if p.beats++; p.beats < p.pace.beats {
-		return false, false, false
+		p.unanswered = 0
+		return false, false
 	}
 	if read != p.seen {
 		p.seen, p.unanswered = read, 0
 	}
-	if p.unanswered >= unansweredPings {
-		return false, false, true
+	if p.unanswered >= p.limit {
+		return false, true
 	}
-	p.beats = 0
 	p.unanswered++
-	return true, true, false
+	return true, false
 }
 
 // write is the writer goroutine. It owns everything that is sent after
@@ -86,15 +82,14 @@ func (s *Stream) write() {
 	_ = s.conn.Close()
 }
 
-// keepStatus sends status updates until the stream ends: when the confirmed
-// position has moved, when the server asks, and at the latest every third of
-// wal_sender_timeout.
+// keepStatus sends status updates until the stream ends: at every beat, and in
+// between when the confirmed position has moved and when the server asks.
 func (s *Stream) keepStatus() error {
 	beat := time.NewTicker(s.pace.beat)
 	defer beat.Stop()
 	gate := time.NewTimer(statusGap)
 	defer gate.Stop()
-	p := pinger{pace: s.pace}
+	p := pinger{limit: int(s.pace.timeout / s.pace.beat)}
 
 	var open <-chan struct{} // s.moved, once statusGap has passed since a send
 	send, ask := true, true  // the first proof of life
@@ -120,9 +115,10 @@ func (s *Stream) keepStatus() error {
 			send = s.Confirmed() != s.reported
 		case <-beat.C:
 			var silent bool
-			if send, ask, silent = p.beat(s.held(), s.conn.lastRead.Load()); silent {
+			if ask, silent = p.beat(s.held(), s.socket.lastRead.Load()); silent {
 				return fmt.Errorf("no answer from the server within wal_sender_timeout (%v)", s.pace.timeout)
 			}
+			send = true
 		}
 	}
 }
@@ -151,7 +147,7 @@ func (s *Stream) send(ask bool) error {
 	}
 	s.reported = lsn
 	if s.held() {
-		s.heldWrite.Store(int64(s.conn.now()))
+		s.heldWrite.Store(int64(s.socket.now()))
 	}
 	return nil
 }

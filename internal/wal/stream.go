@@ -2,6 +2,7 @@ package wal
 
 import (
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,17 +21,19 @@ const (
 // Stream is a running replication stream. Next and Barrier belong to one
 // goroutine, the reader; every other method may be called by any.
 //
-// Proof of life. While the reader reads, a byte from the server proves it;
-// an idle server is asked for one every third of wal_sender_timeout, and left
-// when it has not answered for a whole wal_sender_timeout. While the reader is
-// held by back-pressure or was interrupted, it would not see an answer. Then
-// the proof is that status updates, one a second, can be written: the kernel
-// ends a connection whose bytes stay unacknowledged for two thirds of
-// wal_sender_timeout (TCP_USER_TIMEOUT, Linux), and a server that closed its
-// end fails the second write.
+// Proof of life. A status update goes out every second, or every twelfth of
+// wal_sender_timeout if that is less. While the reader reads, it asks for an
+// answer: a byte from the server is the proof, and a server that has not
+// answered for a whole wal_sender_timeout is left. While the reader is held by
+// back-pressure or was interrupted, an answer would not be seen. Then the proof
+// is that the update could be written: the kernel ends a connection whose bytes
+// stay unacknowledged for two thirds of wal_sender_timeout (TCP_USER_TIMEOUT,
+// Linux), and a server that closed its end fails the second write. A walsender
+// that is frozen keeps its slot, so that nobody can take over from us.
 type Stream struct {
 	pg      *pgconn.PgConn
-	conn    *watched
+	conn    net.Conn // of pg
+	socket  *watched // conn, or what is below its TLS
 	pace    pace
 	decoder *decoder // the reader's
 
@@ -59,13 +62,14 @@ type Stream struct {
 
 // newStream takes over a connection that is in copy mode and starts its writer.
 func newStream(pg *pgconn.PgConn, timeout time.Duration, confirmed pglogrepl.LSN) (*Stream, error) {
-	conn, ok := pg.Conn().(*watched)
-	if !ok {
-		return nil, fmt.Errorf("start replication: connection of unexpected type %T", pg.Conn())
+	socket, err := watchedBelow(pg.Conn())
+	if err != nil {
+		return nil, err
 	}
 	s := &Stream{
 		pg:      pg,
-		conn:    conn,
+		conn:    pg.Conn(),
+		socket:  socket,
 		pace:    paceOf(timeout),
 		decoder: newDecoder(),
 		moved:   make(chan struct{}, 1),
@@ -122,7 +126,7 @@ func (s *Stream) ReceivedLSN() pglogrepl.LSN { return pglogrepl.LSN(s.received.L
 
 // LastRead is when the last byte came from the server.
 func (s *Stream) LastRead() time.Time {
-	return s.conn.opened.Add(time.Duration(s.conn.lastRead.Load()))
+	return s.socket.opened.Add(time.Duration(s.socket.lastRead.Load()))
 }
 
 // HeldBack returns the server's warning while a failover slot is held back by a
@@ -131,22 +135,22 @@ func (s *Stream) LastRead() time.Time {
 func (s *Stream) HeldBack() *ServerError { return s.heldBack.Load() }
 
 // Blocked says that the reader is held by back-pressure, or no longer. While it
-// is, status goes out every second and the server's answers are not awaited.
+// is, status still goes out and the server's answers are not awaited.
 func (s *Stream) Blocked(b bool) { s.blocked.Store(b) }
 
 // held reports whether nobody reads.
 func (s *Stream) held() bool { return s.blocked.Load() || s.state.Load() == interrupted }
 
 // Alive reports whether the connection is not known dead and its last proof of
-// life is younger than two thirds of wal_sender_timeout. As status goes out
-// every third, Alive turns false before the server may give the slot to another.
-// It costs two atomic loads and a look at the clock.
+// life is younger than two thirds of wal_sender_timeout. It turns false before
+// the server can give the slot to another. It costs three atomic loads and a
+// look at the clock.
 func (s *Stream) Alive() bool {
 	if s.state.Load() == ended {
 		return false
 	}
-	last := max(s.conn.lastRead.Load(), s.heldWrite.Load())
-	return int64(s.conn.now())-last < int64(s.pace.proof)
+	last := max(s.socket.lastRead.Load(), s.heldWrite.Load())
+	return int64(s.socket.now())-last < int64(s.pace.proof)
 }
 
 // Interrupt stops the reader without ending the stream: Next returns
