@@ -160,6 +160,45 @@ func TestSessionSettings(t *testing.T) {
 	})
 }
 
+// Callers take turns; one that gives up while it waits costs the others nothing,
+// one that gives up while it is served costs the connection.
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	env := testenv.New(t, testenv.NoKafka())
+	db := ready(t, env)
+	errs := make(chan error)
+	for range 8 {
+		go func() {
+			var err error
+			for range 20 {
+				_, _, slotErr := db.Slot(t.Context(), env.Slot)
+				err = errors.Join(err, slotErr)
+				if db.Closed() {
+					err = errors.Join(err, errors.New("closed"))
+				}
+			}
+			errs <- err
+		}()
+	}
+	for range 8 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := db.Slot(canceled, env.Slot); !errors.Is(err, context.Canceled) || errors.As(err, new(*catalog.CheckError)) {
+		t.Errorf("Slot with a cancelled context = %v, want the context's error", err)
+	}
+	if err := db.Close(t.Context()); err != nil || !db.Closed() {
+		t.Errorf("Close = %v, closed %v", err, db.Closed())
+	}
+	_, _, err := db.Slot(t.Context(), env.Slot)
+	if !errors.As(err, new(*catalog.CheckError)) {
+		t.Errorf("Slot after Close = %v, want a CheckError", err)
+	}
+}
+
 func TestSlotLostAndNoneLeft(t *testing.T) {
 	t.Parallel()
 	settings := map[string]string{"max_slot_wal_keep_size": "1MB", "max_replication_slots": "1"}

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -63,6 +64,7 @@ type DB struct {
 	conn  *pgx.Conn
 	limit time.Duration // of one call
 	turn  chan struct{} // holds one token; whoever has it may use conn
+	gone  atomic.Bool   // what conn said at the end of the last turn
 }
 
 // Connect opens the connection that [Open] wraps. It is for callers that run
@@ -163,8 +165,9 @@ func (db *DB) Close(ctx context.Context) error {
 	return db.conn.Close(ctx)
 }
 
-// Closed reports whether the connection is gone and a new [DB] is needed.
-func (db *DB) Closed() bool { return db.conn.IsClosed() }
+// Closed reports whether the last call found the connection gone, or closed it,
+// so that a new [DB] is needed.
+func (db *DB) Closed() bool { return db.gone.Load() }
 
 // Encrypted reports whether the connection uses TLS.
 func (db *DB) Encrypted() bool {
@@ -175,7 +178,10 @@ func (db *DB) Encrypted() bool {
 func (db *DB) take(ctx context.Context) (release func(), err error) {
 	select {
 	case <-db.turn:
-		return func() { db.turn <- struct{}{} }, nil
+		return func() {
+			db.gone.Store(db.conn.IsClosed())
+			db.turn <- struct{}{}
+		}, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for the catalog connection: %w", ctx.Err())
 	}
