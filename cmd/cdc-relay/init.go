@@ -15,7 +15,7 @@ import (
 )
 
 func newInit(a *app) *cobra.Command {
-	var printOnly bool
+	var printOnly, accept bool
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Create the tables, the publication and the slot",
@@ -24,7 +24,10 @@ be repeated. Only what is committed after the slot was made is relayed. A slot t
 cdc-relay knows and that is gone is never made anew in silence.
 
 With --print it shows the SQL and changes nothing: what is missing on the server, or
-everything when no server is named.`,
+everything when no server is named.
+
+With --accept-server a slot that was set up on another server, for example before
+pg_upgrade, is bound to this one. Its history starts anew.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if printOnly {
@@ -39,11 +42,19 @@ everything when no server is named.`,
 				return err
 			}
 			defer db.Close(context.WithoutCancel(cmd.Context()))
+			if accept {
+				if err := db.AcceptServer(cmd.Context(), c.Postgres.Slot); err != nil {
+					return err
+				}
+				fmt.Fprintln(cmd.OutOrStdout(), "accept this server for slot "+c.Postgres.Slot)
+			}
 			return setUp(cmd.Context(), c, db, func(step string) { fmt.Fprintln(cmd.OutOrStdout(), step) })
 		},
 	}
 	a.databaseFlag(cmd)
 	cmd.Flags().BoolVar(&printOnly, "print", false, "show the SQL for a database administrator, change nothing")
+	cmd.Flags().BoolVar(&accept, "accept-server", false, "go on with the slot on this server, with a new history")
+	cmd.MarkFlagsMutuallyExclusive("print", "accept-server")
 	return cmd
 }
 
