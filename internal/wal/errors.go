@@ -46,10 +46,12 @@ func (e *ServerError) SlotMissing() bool {
 	return e.SQLState == "42704" && strings.HasPrefix(e.Routine, "ReplicationSlot")
 }
 
-// SlotState reports SQLSTATE 55000 at start: the slot exists and cannot be used
-// as it is. It was invalidated, or it is a synchronised slot on a standby;
-// which one only pg_replication_slots and pg_is_in_recovery can tell.
-func (e *ServerError) SlotState() bool { return e.SQLState == "55000" }
+// SlotState reports that the slot exists and cannot be used as it is: it was
+// invalidated, or it is a synchronised slot on a standby. Which one only
+// pg_replication_slots and pg_is_in_recovery can tell.
+func (e *ServerError) SlotState() bool {
+	return e.SQLState == "55000" && e.Routine != routineStandbySlots && e.Routine != routineLoadPublications
+}
 
 // PublicationMissing reports that a publication did not exist at the position
 // being decoded. Making it again does not help: the look-up is historic.
@@ -61,13 +63,14 @@ func (e *ServerError) PublicationMissing() bool {
 }
 
 // ShuttingDown reports that the server, or this connection's process, is being
-// ended by its operator, or does not accept connections yet.
+// ended by its operator, or does not accept connections yet. A fast shutdown
+// while a failover slot waits for its standby is told by an error of its own.
 func (e *ServerError) ShuttingDown() bool {
 	switch e.SQLState {
 	case "57P01", "57P02", "57P03":
 		return true
 	}
-	return false
+	return e.Routine == routineStandbySlots && e.Severity == "ERROR"
 }
 
 // Denied reports that the credentials are wrong, or the role lacks a right.

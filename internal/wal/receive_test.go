@@ -118,7 +118,7 @@ func TestNextErrors(t *testing.T) {
 		}},
 		{"standby gone at a fast shutdown", serverSays("ERROR", "55000", "StandbySlotsHaveCaughtup", "replication slot"), func(t *testing.T, err error) {
 			var se *ServerError
-			if !errors.As(err, &se) || se.PublicationMissing() {
+			if !errors.As(err, &se) || !se.ShuttingDown() || se.SlotState() || se.PublicationMissing() {
 				t.Errorf("got %#v", err)
 			}
 		}},
@@ -214,7 +214,7 @@ func TestHeldBackNotice(t *testing.T) {
 		if diff := cmp.Diff([]Kind{KindNotice, KindKeepalive}, kinds(t, st, 2)); diff != "" {
 			t.Error(diff)
 		}
-		if h := st.HeldBack(); h == nil || h.Message != "replication slot \"standby\" is inactive" {
+		if h := st.HeldBack(); h == nil || h.ShuttingDown() || h.SlotState() || h.Message != "replication slot \"standby\" is inactive" {
 			t.Errorf("held back: got %v", h)
 		}
 		kinds(t, st, 1)
