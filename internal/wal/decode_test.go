@@ -153,8 +153,7 @@ func TestDecodeTruncated(t *testing.T) {
 				d = newDecoder()
 			}
 			_, err := d.decode(whole[:n:n])
-			var pe *ProtocolError
-			if !errors.As(err, &pe) {
+			if _, ok := errors.AsType[*ProtocolError](err); !ok {
 				t.Errorf("%s cut to %d of %d bytes: got %v, want a ProtocolError", name, n, len(whole), err)
 			}
 		}

@@ -222,8 +222,7 @@ func FuzzDecode(f *testing.F) {
 		for _, frame := range frames(recorded) {
 			kept := bytes.Clone(frame)
 			if _, err := d.decode(frame); err != nil {
-				var pe *ProtocolError
-				if !errors.As(err, &pe) {
+				if _, ok := errors.AsType[*ProtocolError](err); !ok {
 					t.Fatalf("got %v, want a ProtocolError", err)
 				}
 				return
@@ -241,7 +240,7 @@ func FuzzDecode(f *testing.F) {
 
 // TestCapture records testdata/pgN.stream. It does nothing without -capture.
 func TestCapture(t *testing.T) {
-	for _, url := range strings.Fields(*capture) {
+	for url := range strings.FieldsSeq(*capture) {
 		record(t, url)
 	}
 }
@@ -286,7 +285,7 @@ func record(t *testing.T, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, sql := range strings.Split(string(script), "\n\n") {
+	for sql := range strings.SplitSeq(string(script), "\n\n") {
 		exec(writer, sql)
 	}
 

@@ -170,8 +170,7 @@ func TestNextErrors(t *testing.T) {
 
 func protocolError(t *testing.T, err error) {
 	t.Helper()
-	var pe *ProtocolError
-	if !errors.As(err, &pe) {
+	if _, ok := errors.AsType[*ProtocolError](err); !ok {
 		t.Errorf("got %v, want a ProtocolError", err)
 	}
 }
