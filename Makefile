@@ -2,6 +2,7 @@
 
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME      ?= 30s
+TESTFLAGS     ?=
 MODULES       := $(patsubst %/go.mod,%,$(shell git ls-files -co --exclude-standard go.mod '*/go.mod'))
 MODULES       := $(subst go.mod,.,$(MODULES))
 
@@ -17,8 +18,16 @@ build: ## Build bin/cdc-relay, one static binary
 
 .PHONY: test
 test: ## Unit tests, then integration on the newest Postgres and one broker, all with -race
-	go test -race ./...
-	go test -race ./integration/...
+	go test -race $(TESTFLAGS) ./...
+	go test -race $(TESTFLAGS) ./integration/... ./cmd/cdc-relay-demo/... ./bench/...
+
+.PHONY: test-oldest
+test-oldest: ## What depends on the version of Postgres, on the oldest one
+	CDC_RELAY_TEST_POSTGRES=14 go test -race $(TESTFLAGS) ./integration/pipeline/... ./integration/outage/...
+
+.PHONY: test-containers
+test-containers: ## The same rows through servers in containers; installs and starts Docker as root on Debian
+	integration/containers/run go test -race $(TESTFLAGS) ./integration/pipeline/...
 
 .PHONY: lint
 lint: ## Run the linters on every module
