@@ -1,5 +1,4 @@
-// Package catalogtest runs packages catalog and migrations against real servers of
-// the oldest and the newest version.
+// Package catalogtest runs packages catalog and migrations against real servers.
 package catalogtest
 
 import (
@@ -18,19 +17,6 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
-
-var majors = map[string]int{"oldest": catalog.OldestVersion, "newest": catalog.NewestVersion}
-
-// eachVersion runs the test on the oldest and on the newest version.
-func eachVersion(t *testing.T, test func(t *testing.T, env *testenv.Env, major int)) {
-	t.Helper()
-	for name, major := range majors {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, testenv.New(t, testenv.NoKafka(), testenv.PostgresMajor(major)), major)
-		})
-	}
-}
 
 func open(t *testing.T, connString string) *catalog.DB {
 	t.Helper()

@@ -40,105 +40,102 @@ func wantStates(t *testing.T, conn *pgx.Conn, want string) {
 // The owner of the database, no superuser, migrates up and down.
 func TestMigrateAsOwner(t *testing.T) {
 	t.Parallel()
-	eachVersion(t, func(t *testing.T, env *testenv.Env, _ int) {
-		ctx := t.Context()
-		owner := env.Slot + "_o"
-		env.Exec("CREATE ROLE " + owner + " LOGIN PASSWORD 'secret'")
-		t.Cleanup(func() { dropRoles(t, env, owner) })
-		env.Exec("ALTER DATABASE " + env.Slot + " OWNER TO " + owner)
-		conn := connect(t, as(t, env.URL, owner))
-		wantStates(t, conn, "pending pending pending")
-		for _, want := range []int{3, 0} {
-			ran, err := migrations.Up(ctx, conn, migrations.Options{})
-			if err != nil || len(ran) != want {
-				t.Fatalf("Up ran %d, %v, want %d", len(ran), err, want)
-			}
+	env := testenv.New(t, testenv.NoKafka())
+	ctx := t.Context()
+	owner := env.Slot + "_o"
+	env.Exec("CREATE ROLE " + owner + " LOGIN PASSWORD 'secret'")
+	t.Cleanup(func() { dropRoles(t, env, owner) })
+	env.Exec("ALTER DATABASE " + env.Slot + " OWNER TO " + owner)
+	conn := connect(t, as(t, env.URL, owner))
+	wantStates(t, conn, "pending pending pending")
+	for _, want := range []int{3, 0} {
+		ran, err := migrations.Up(ctx, conn, migrations.Options{})
+		if err != nil || len(ran) != want {
+			t.Fatalf("Up ran %d, %v, want %d", len(ran), err, want)
 		}
-		wantStates(t, conn, "applied applied applied")
+	}
+	wantStates(t, conn, "applied applied applied")
 
-		env.Exec("INSERT INTO public.outbox (aggregatetype, type) VALUES ('a', 'b')")
-		env.Exec(`INSERT INTO public.cdc_relay_slots (slot, database, system_id, timeline, consistent_point, publications, history_id)
+	env.Exec("INSERT INTO public.outbox (aggregatetype, type) VALUES ('a', 'b')")
+	env.Exec(`INSERT INTO public.cdc_relay_slots (slot, database, system_id, timeline, consistent_point, publications, history_id)
 			VALUES ('s', 'd', '1', 1, '0/1', ARRAY['x', 'cdc_relay'], 'h')`)
-		refuse := func(want, release string) {
-			t.Helper()
-			ran, err := migrations.Down(ctx, conn, 1, migrations.Options{})
-			if len(ran) != 0 || catalog.SQLState(err) != "55006" || !strings.Contains(fmt.Sprint(catalog.Explain("migrate", err)), "--force") {
-				t.Errorf("Down ran %d, %v, want refusal", len(ran), err)
-			}
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("Down = %v, want %q", err, want)
-			}
-			env.Exec(release)
-			if ran, err := migrations.Down(ctx, conn, 1, migrations.Options{}); err != nil || len(ran) != 1 {
-				t.Errorf("Down ran %d, %v, want 1", len(ran), err)
-			}
+	refuse := func(want, release string) {
+		t.Helper()
+		ran, err := migrations.Down(ctx, conn, 1, migrations.Options{})
+		if len(ran) != 0 || catalog.SQLState(err) != "55006" || !strings.Contains(fmt.Sprint(catalog.Explain("migrate", err)), "--force") {
+			t.Errorf("Down ran %d, %v, want refusal", len(ran), err)
 		}
-		refuse("publication cdc_relay is in use", "UPDATE public.cdc_relay_slots SET publications = '{x}'")
-		refuse("public.cdc_relay_slots holds rows", "DELETE FROM public.cdc_relay_slots")
-		refuse("public.outbox holds rows", "DELETE FROM public.outbox")
-		wantStates(t, conn, "pending pending pending")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Down = %v, want %q", err, want)
+		}
+		env.Exec(release)
+		if ran, err := migrations.Down(ctx, conn, 1, migrations.Options{}); err != nil || len(ran) != 1 {
+			t.Errorf("Down ran %d, %v, want 1", len(ran), err)
+		}
+	}
+	refuse("publication cdc_relay is in use", "UPDATE public.cdc_relay_slots SET publications = '{x}'")
+	refuse("public.cdc_relay_slots holds rows", "DELETE FROM public.cdc_relay_slots")
+	refuse("public.outbox holds rows", "DELETE FROM public.outbox")
+	wantStates(t, conn, "pending pending pending")
 
-		if _, err := migrations.Up(ctx, conn, migrations.Options{}); err != nil {
-			t.Fatal(err)
-		}
-		env.Exec("INSERT INTO public.outbox (aggregatetype, type) VALUES ('a', 'b')")
-		if ran, err := migrations.Down(ctx, conn, 3, migrations.Options{Force: true}); err != nil || len(ran) != 3 {
-			t.Errorf("forced Down ran %d, %v, want 3", len(ran), err)
-		}
-		wantStates(t, conn, "pending pending pending")
-	})
+	if _, err := migrations.Up(ctx, conn, migrations.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	env.Exec("INSERT INTO public.outbox (aggregatetype, type) VALUES ('a', 'b')")
+	if ran, err := migrations.Down(ctx, conn, 3, migrations.Options{Force: true}); err != nil || len(ran) != 3 {
+		t.Errorf("forced Down ran %d, %v, want 3", len(ran), err)
+	}
+	wantStates(t, conn, "pending pending pending")
 }
 
 // What somebody else made is left alone, up and down.
 func TestMigrateAroundWhatExists(t *testing.T) {
 	t.Parallel()
-	eachVersion(t, func(t *testing.T, env *testenv.Env, _ int) {
-		ctx := t.Context()
-		env.Exec("CREATE TABLE public.outbox (id int)")
-		conn := connect(t, env.URL)
-		if ran, err := migrations.Up(ctx, conn, migrations.Options{Skip: []string{"publication"}}); err != nil || len(ran) != 1 {
-			t.Fatalf("Up ran %d, %v, want 1", len(ran), err)
-		}
-		if got, want := states(t, conn, migrations.Options{Skip: []string{"publication"}}), "foreign applied skipped"; got != want {
-			t.Errorf("states %q, want %q", got, want)
-		}
-		env.Exec("CREATE PUBLICATION cdc_relay FOR TABLE public.outbox")
-		wantStates(t, conn, "foreign applied foreign")
-		if ran, err := migrations.Down(ctx, conn, 9, migrations.Options{Force: true}); err != nil || len(ran) != 1 {
-			t.Errorf("Down ran %d, %v, want 1", len(ran), err)
-		}
-		wantStates(t, conn, "foreign pending foreign")
-	})
+	env := testenv.New(t, testenv.NoKafka())
+	ctx := t.Context()
+	env.Exec("CREATE TABLE public.outbox (id int)")
+	conn := connect(t, env.URL)
+	if ran, err := migrations.Up(ctx, conn, migrations.Options{Skip: []string{"publication"}}); err != nil || len(ran) != 1 {
+		t.Fatalf("Up ran %d, %v, want 1", len(ran), err)
+	}
+	if got, want := states(t, conn, migrations.Options{Skip: []string{"publication"}}), "foreign applied skipped"; got != want {
+		t.Errorf("states %q, want %q", got, want)
+	}
+	env.Exec("CREATE PUBLICATION cdc_relay FOR TABLE public.outbox")
+	wantStates(t, conn, "foreign applied foreign")
+	if ran, err := migrations.Down(ctx, conn, 9, migrations.Options{Force: true}); err != nil || len(ran) != 1 {
+		t.Errorf("Down ran %d, %v, want 1", len(ran), err)
+	}
+	wantStates(t, conn, "foreign pending foreign")
 }
 
 func TestMigrateByManyAtOnce(t *testing.T) {
 	t.Parallel()
-	eachVersion(t, func(t *testing.T, env *testenv.Env, _ int) {
-		const runners = 4
-		type result struct {
-			ran int
-			err error
+	env := testenv.New(t, testenv.NoKafka())
+	const runners = 4
+	type result struct {
+		ran int
+		err error
+	}
+	results := make(chan result)
+	for range runners {
+		conn := connect(t, env.URL)
+		go func() {
+			ran, err := migrations.Up(t.Context(), conn, migrations.Options{})
+			results <- result{len(ran), err}
+		}()
+	}
+	total := 0
+	for range runners {
+		r := <-results
+		total += r.ran
+		if r.err != nil {
+			t.Error(r.err)
 		}
-		results := make(chan result)
-		for range runners {
-			conn := connect(t, env.URL)
-			go func() {
-				ran, err := migrations.Up(t.Context(), conn, migrations.Options{})
-				results <- result{len(ran), err}
-			}()
-		}
-		total := 0
-		for range runners {
-			r := <-results
-			total += r.ran
-			if r.err != nil {
-				t.Error(r.err)
-			}
-		}
-		if total != 3 {
-			t.Errorf("%d migrations ran, want 3", total)
-		}
-	})
+	}
+	if total != 3 {
+		t.Errorf("%d migrations ran, want 3", total)
+	}
 }
 
 func TestMigrateRefusesWhatItDoesNotKnow(t *testing.T) {
@@ -166,60 +163,58 @@ func TestMigrateRefusesWhatItDoesNotKnow(t *testing.T) {
 // A failed migration leaves nothing behind and the connection usable.
 func TestMigrationIsOneTransaction(t *testing.T) {
 	t.Parallel()
-	eachVersion(t, func(t *testing.T, env *testenv.Env, _ int) {
-		env.Exec("CREATE TYPE public.cdc_relay_slots AS ENUM ()") // in the way of the table's row type
-		conn := connect(t, env.URL)
-		ran, err := migrations.Up(t.Context(), conn, migrations.Options{})
-		if err == nil || len(ran) != 1 || !strings.Contains(err.Error(), "002_cdc_relay_slots") {
-			t.Fatalf("Up ran %d, %v, want one and an error about the second", len(ran), err)
-		}
-		wantStates(t, conn, "applied pending pending")
-		env.Exec("DROP TYPE public.cdc_relay_slots")
-		if ran, err := migrations.Up(t.Context(), conn, migrations.Options{}); err != nil || len(ran) != 2 {
-			t.Errorf("Up ran %d, %v, want 2", len(ran), err)
-		}
-	})
+	env := testenv.New(t, testenv.NoKafka())
+	env.Exec("CREATE TYPE public.cdc_relay_slots AS ENUM ()") // in the way of the table's row type
+	conn := connect(t, env.URL)
+	ran, err := migrations.Up(t.Context(), conn, migrations.Options{})
+	if err == nil || len(ran) != 1 || !strings.Contains(err.Error(), "002_cdc_relay_slots") {
+		t.Fatalf("Up ran %d, %v, want one and an error about the second", len(ran), err)
+	}
+	wantStates(t, conn, "applied pending pending")
+	env.Exec("DROP TYPE public.cdc_relay_slots")
+	if ran, err := migrations.Up(t.Context(), conn, migrations.Options{}); err != nil || len(ran) != 2 {
+		t.Errorf("Up ran %d, %v, want 2", len(ran), err)
+	}
 }
 
 // Every printed format is the schema: another tool that runs it leaves the same
 // state, and its way back removes it.
 func TestPrintedMigrations(t *testing.T) {
 	t.Parallel()
-	eachVersion(t, func(t *testing.T, env *testenv.Env, _ int) {
-		conn := connect(t, env.URL)
-		run := func(sql string) {
-			t.Helper()
-			if _, err := conn.PgConn().Exec(t.Context(), sql).ReadAll(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		files, err := migrations.Files(migrations.PSQL, migrations.Options{})
-		if err != nil {
+	env := testenv.New(t, testenv.NoKafka())
+	conn := connect(t, env.URL)
+	run := func(sql string) {
+		t.Helper()
+		if _, err := conn.PgConn().Exec(t.Context(), sql).ReadAll(); err != nil {
 			t.Fatal(err)
 		}
-		_, script, _ := strings.Cut(files[0].Content, "\n") // the first line is psql's own
-		run(script)
-		wantStates(t, conn, "applied applied applied")
-		if _, err := migrations.Down(t.Context(), conn, 3, migrations.Options{}); err != nil {
-			t.Fatal(err)
-		}
+	}
+	files, err := migrations.Files(migrations.PSQL, migrations.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, script, _ := strings.Cut(files[0].Content, "\n") // the first line is psql's own
+	run(script)
+	wantStates(t, conn, "applied applied applied")
+	if _, err := migrations.Down(t.Context(), conn, 3, migrations.Options{}); err != nil {
+		t.Fatal(err)
+	}
 
-		files, err = migrations.Files(migrations.Flyway, migrations.Options{})
-		if err != nil {
-			t.Fatal(err)
+	files, err = migrations.Files(migrations.Flyway, migrations.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var undo []string
+	for _, f := range files {
+		if strings.HasPrefix(f.Name, "V") {
+			run(f.Content)
+		} else {
+			undo = append([]string{f.Content}, undo...)
 		}
-		var undo []string
-		for _, f := range files {
-			if strings.HasPrefix(f.Name, "V") {
-				run(f.Content)
-			} else {
-				undo = append([]string{f.Content}, undo...)
-			}
-		}
-		wantStates(t, conn, "applied applied applied")
-		for _, sql := range undo {
-			run(sql)
-		}
-		wantStates(t, conn, "pending pending pending")
-	})
+	}
+	wantStates(t, conn, "applied applied applied")
+	for _, sql := range undo {
+		run(sql)
+	}
+	wantStates(t, conn, "pending pending pending")
 }
