@@ -62,7 +62,10 @@ type CheckError struct {
 	Problem string // what is wrong, one sentence without a full stop
 	Next    string // the next step, with the exact SQL or command; may be empty
 	Class   Class
-	Err     error // the cause, when there is one; never contains a secret
+	// Gap says that while the fault lasts the stream lacks rows of configured
+	// tables, without a word from the server.
+	Gap bool
+	Err error // the cause, when there is one; never contains a secret
 }
 
 // Error returns problem, cause and next step in one line.
@@ -161,6 +164,7 @@ func connStringError(err error) error {
 	}
 	if cause := errors.Unwrap(err); cause != nil && strings.HasPrefix(reason, tlsReason) {
 		e.Problem += ": " + cause.Error() // names a file, or the parameter
+		e.Next = "correct sslmode and the files of sslrootcert, sslcert and sslkey"
 	}
 	return e
 }

@@ -88,11 +88,19 @@ func (db *DB) CheckPublication(ctx context.Context, name string, tables []TableS
 			Problem: fmt.Sprintf("publication %s does not exist", spell(name)),
 			Next:    "run `cdc-relay init`, or as the owner of the tables: " + createPublicationSQL(name, specNames(tables)),
 			Class:   Configuration,
+			Gap:     true,
 		}
 	}
 	for _, t := range tables {
-		if _, ok := p.Table(t.Name); !ok {
+		sent, ok := p.Table(t.Name)
+		if !ok {
 			return p, nil, db.unpublished(ctx, p, t.Name)
+		}
+		if _, missing := sent.lacks(t.Required); missing {
+			// The list of columns is also short when the table has no such column.
+			if _, err := db.CheckTable(ctx, t.Name, t.Required); err != nil {
+				return p, nil, err
+			}
 		}
 	}
 	warnings, err := p.check(tables, ignored)
@@ -108,13 +116,13 @@ func (db *DB) unpublished(ctx context.Context, p Publication, name TableName) er
 	_, rootSent := p.Table(t.Root)
 	switch {
 	case found && t.Partitioned() && p.sendsLeafOf(t):
-		return p.fail(fmt.Sprintf("publishes the partitions of %s under their own names", name),
+		return p.gap(fmt.Sprintf("publishes the partitions of %s under their own names", name),
 			"as the owner: "+alterPublicationSQL(p.Name, "SET (publish_via_partition_root = true)", []TableName{name}))
 	case found && t.Root != name && rootSent:
-		return p.fail(fmt.Sprintf("publishes the rows of partition %s under the name of its root %s", name, t.Root),
+		return p.gap(fmt.Sprintf("publishes the rows of partition %s under the name of its root %s", name, t.Root),
 			"set outbox.table to "+t.Root.String())
 	}
-	return p.fail(fmt.Sprintf("does not publish table %s", name),
+	return p.gap(fmt.Sprintf("does not publish table %s", name),
 		"run `cdc-relay init`, or as the owner: "+alterTablesSQL(p.Name, "ADD", []TableName{name}))
 }
 
@@ -137,7 +145,7 @@ func specNames(tables []TableSpec) []TableName {
 func (p Publication) check(tables []TableSpec, ignored []TableName) ([]Warning, error) {
 	insertOnly := "as the owner: " + alterPublicationSQL(p.Name, "SET (publish = 'insert')", specNames(tables))
 	if !p.Insert {
-		return nil, p.fail("does not publish inserts", insertOnly)
+		return nil, p.gap("does not publish inserts", insertOnly)
 	}
 	var warnings []Warning
 	if p.Update || p.Delete || p.Truncate {
@@ -163,29 +171,43 @@ func (p Publication) check(tables []TableSpec, ignored []TableName) ([]Warning, 
 	return warnings, p.checkStrangers(specNames(tables), ignored)
 }
 
-func (p Publication) fail(problem, next string) error {
+func (p Publication) fail(problem, next string) error { return p.fault(problem, next, false) }
+
+// gap is fail for a fault that keeps rows out of the stream.
+func (p Publication) gap(problem, next string) error { return p.fault(problem, next, true) }
+
+func (p Publication) fault(problem, next string, gap bool) error {
 	return &CheckError{
 		Check:   "publication",
 		Problem: fmt.Sprintf("publication %s %s", spell(p.Name), problem),
 		Next:    next,
 		Class:   Configuration,
+		Gap:     gap,
 	}
+}
+
+// lacks returns the first required column that is not sent.
+func (t PublishedTable) lacks(required []string) (string, bool) {
+	if t.Columns == nil {
+		return "", false
+	}
+	i := slices.IndexFunc(required, func(c string) bool { return !slices.Contains(t.Columns, c) })
+	if i < 0 {
+		return "", false
+	}
+	return required[i], true
 }
 
 // checkColumns checks a column list against the required columns.
 func (p Publication) checkColumns(sent PublishedTable, t TableSpec) error {
-	if sent.Columns == nil {
+	c, missing := sent.lacks(t.Required)
+	if !missing {
 		return nil
 	}
-	for _, c := range t.Required {
-		if !slices.Contains(sent.Columns, c) {
-			name := []TableName{t.Name}
-			return p.fail(fmt.Sprintf("has a column list for table %s that leaves out column %s", t.Name, spell(c)),
-				"as the owner, take the list away (or give one with every mapped column): "+
-					alterPublicationSQL(p.Name, "DROP TABLE "+quotedList(name)+"; ALTER PUBLICATION "+ident(p.Name)+" ADD TABLE "+quotedList(name), name))
-		}
-	}
-	return nil
+	name := []TableName{t.Name}
+	return p.fail(fmt.Sprintf("has a column list for table %s that leaves out column %s", t.Name, spell(c)),
+		"as the owner, take the list away (or give one with every mapped column): "+
+			alterPublicationSQL(p.Name, "DROP TABLE "+quotedList(name)+"; ALTER PUBLICATION "+ident(p.Name)+" ADD TABLE "+quotedList(name), name))
 }
 
 // checkStrangers refuses tables that nobody configured: an insert into one of
