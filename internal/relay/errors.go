@@ -59,7 +59,8 @@ const (
 
 // classify decides what an error that ended a session means. An error that
 // nobody has marked is transient: trying again loses nothing, and the checks at
-// the start of the next session look closer.
+// the start of the next session look closer. So is a publication that the stream
+// misses: whether it is gone or only too young, the checks tell.
 func classify(err error) class {
 	var check *catalog.CheckError
 	if errors.As(err, &check) {
@@ -72,7 +73,7 @@ func classify(err error) class {
 		return classPermanent
 	}
 	var server *wal.ServerError
-	if errors.As(err, &server) && (server.Denied() || server.DatabaseMissing() || server.PublicationMissing()) {
+	if errors.As(err, &server) && (server.Denied() || server.DatabaseMissing()) {
 		return classPermanent
 	}
 	var protocol *wal.ProtocolError
@@ -113,6 +114,10 @@ func (p *repeats) stuck(err error, received pglogrepl.LSN) error {
 	}
 	if p.count++; p.count < repeatLimit {
 		return nil
+	}
+	if server.PublicationMissing() { // the checks have found it, so it was made later
+		return fmt.Errorf("rows after %s cannot be decoded, since the publication did not exist when they were written: %w; next: stop cdc-relay, "+
+			"send what is missing from the outbox table, then pass these rows with pg_replication_slot_advance", received, err)
 	}
 	where := server.Where
 	if where == "" {

@@ -56,8 +56,8 @@ func TestClassify(t *testing.T) {
 		{"slot busy", server("55006", "ReplicationSlotAcquire"), classTransient},
 		{"slot gone at start, which the next checks explain", server("42704", "ReplicationSlotAcquire"), classTransient},
 		{"password", server("28P01", "auth_failed"), classPermanent},
-		{"publication missing", server("42704", "get_publication_oid"), classPermanent},
-		{"publication skipped", server("55000", "LoadPublications"), classPermanent},
+		{"publication missing, which the next checks explain", server("42704", "get_publication_oid"), classTransient},
+		{"publication skipped", server("55000", "LoadPublications"), classTransient},
 		{"protocol", &wal.ProtocolError{Problem: "short message"}, classPermanent},
 		{"table", &catalog.CheckError{Check: "table", Class: catalog.Configuration}, classPermanent},
 		{"right", &catalog.CheckError{Check: "table", Class: catalog.Privilege}, classPermanent},
@@ -130,7 +130,7 @@ func TestGate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var g gate
-		if g.wait() != nil || g.open() {
+		if g.wait() != nil {
 			t.Error("a new gate is not open")
 		}
 		g.close()
@@ -146,9 +146,7 @@ func TestGate(t *testing.T) {
 			t.Error("passed a closed gate")
 		default:
 		}
-		if !g.open() {
-			t.Error("open does not say that the gate was closed")
-		}
+		g.open()
 		<-passed
 	})
 }

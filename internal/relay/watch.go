@@ -31,6 +31,7 @@ const (
 type watcher struct {
 	s          *session
 	lastGood   pglogrepl.LSN // stream position when the publication was fine last
+	gap        bool          // since then the stream has lacked rows
 	checked    time.Time
 	saved      time.Time
 	terminated bool // the ordinary connection ended by an administrator's command
@@ -122,16 +123,20 @@ func (w *watcher) tables(ctx context.Context) error {
 	}
 	w.checked = time.Now()
 	if err == nil {
-		if s.gate.open() {
+		s.gate.open()
+		if w.gap {
 			s.r.log.Error("the publication is complete again: events committed in this range may be missing from the topics",
 				"after", w.lastGood.String(), "up_to", at.String())
 		}
 		s.r.recoveredFrom(problemTables)
-		w.lastGood = at
+		w.lastGood, w.gap = at, false
 		return nil
 	}
 	s.gate.close()
-	s.r.halted(problemTables, fmt.Errorf("%w (rows committed after %s may be missing from the stream)", err, w.lastGood))
+	if w.gap = w.gap || check.Gap; w.gap {
+		err = fmt.Errorf("%w (rows committed after %s may be missing from the stream)", err, w.lastGood)
+	}
+	s.r.halted(problemTables, err)
 	return nil
 }
 
@@ -163,15 +168,14 @@ func (g *gate) close() {
 	}
 }
 
-// open lets the dispatcher pass and reports whether it was held.
-func (g *gate) open() (held bool) {
+// open lets the dispatcher pass.
+func (g *gate) open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if held = g.opened != nil; held {
+	if g.opened != nil {
 		close(g.opened)
 		g.opened = nil
 	}
-	return held
 }
 
 // wait returns a channel that is closed when the gate opens, nil while it is
