@@ -31,7 +31,8 @@ type ColumnError struct {
 // Error names the table, the column, and the next step.
 func (e *ColumnError) Error() string {
 	return fmt.Sprintf("table %s has no column %q, which is needed for field %s; "+
-		"rename it back or add it, or name the column that holds the field under outbox.columns",
+		"name the column that holds the field under outbox.columns and start again "+
+		"(rows in the log keep the columns that they were written with)",
 		e.Table, e.Column, e.Field)
 }
 
