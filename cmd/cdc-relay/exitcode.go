@@ -73,7 +73,11 @@ func explain(err error) (what, next string, code int) {
 		return what, e.Hint, replicationCode(e)
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return what, e.Hint, sqlCode(e.Code)
+		next, code = e.Hint, sqlCode(e.Code)
+		if next == "" && code == exitPrivilege {
+			next = "let a DBA run what `cdc-relay init --print` shows, with --database-url for a role that may read everything"
+		}
+		return what, next, code
 	}
 	if e, ok := errors.AsType[*broker.Error](err); ok {
 		return strings.Replace(what, " ("+e.Hint+")", "", 1), e.Hint, brokerCode(e)

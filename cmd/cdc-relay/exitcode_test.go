@@ -40,7 +40,7 @@ func TestExplain(t *testing.T) {
 		{&wal.ServerError{SQLState: "55006"}, exitSlotHeld, "", ""},
 		{&wal.ServerError{SQLState: "57P01"}, exitUnreachable, "", ""},
 		{&wal.ServerError{SQLState: "XX000", Hint: "look"}, exitFailure, "", "look"},
-		{&pgconn.PgError{Code: "42501"}, exitPrivilege, "", ""},
+		{&pgconn.PgError{Code: "42501"}, exitPrivilege, "", "let a DBA run what `cdc-relay init --print` shows, with --database-url for a role that may read everything"},
 		{&pgconn.PgError{Code: "57P03"}, exitUnreachable, "", ""},
 		{&pgconn.PgError{Code: "55006", Hint: "delete the rows"}, exitFailure, "", "delete the rows"},
 		{&broker.Error{Op: "reach kafka", Hint: "check kafka.brokers", Err: errors.New("refused")}, exitUnreachable, "reach kafka: refused", "check kafka.brokers"},
