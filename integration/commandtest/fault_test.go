@@ -44,7 +44,7 @@ func TestConfigurationFaults(t *testing.T) {
 		"template":          {testenv.Settings{"routing.topic": "a.{agregatetype}"}, "agregatetype", "outbox.columns"},
 		"missing tls file":  {testenv.Settings{"kafka.tls.ca_file": "/nowhere/ca.pem"}, "kafka.tls.ca_file: open /nowhere/ca.pem", "kafka.tls"},
 		"tls garbage":       {testenv.Settings{"kafka.tls.ca_file": garbage}, "kafka.tls.ca_file", "kafka.tls"},
-		"sslrootcert":       {testenv.Settings{"postgres.url": env.URL + "&sslrootcert=/nowhere/root.pem&sslmode=verify-ca"}, "postgres.url", "sslrootcert"},
+		"sslrootcert":       {testenv.Settings{"postgres.url": env.URL + "&sslrootcert=/nowhere/root.pem&sslmode=verify-ca"}, "postgres.url", "files of sslrootcert"},
 		"missing password":  {testenv.Settings{"postgres.password_file": "/nowhere/password"}, "postgres.password_file", ""},
 		"port in use":       {testenv.Settings{"http.listen": taken}, "listen for http on " + taken, "http.listen"},
 		"not an address":    {testenv.Settings{"http.listen": "9640"}, "http.listen", "host:port"},

@@ -112,18 +112,23 @@ func refused(t *testing.T, got testenv.Result, code int, says, next string) {
 // notReady waits until /readyz answers 503 with every text and returns the answer.
 func notReady(t *testing.T, r *testenv.Relay, limit time.Duration, says ...string) (body string) {
 	t.Helper()
-	answers(t, r, limit, 503, says, &body)
-	return body
+	return answers(t, r, limit, 503, says...)
 }
 
 // standby waits until /readyz answers 200 as standby with every text.
 func standby(t *testing.T, r *testenv.Relay, says ...string) {
 	t.Helper()
-	var body string
-	answers(t, r, patience, 200, append(says, "standby"), &body)
+	answers(t, r, patience, 200, append(says, "ok: standby")...)
 }
 
-func answers(t *testing.T, r *testenv.Relay, limit time.Duration, want int, says []string, body *string) {
+// draining waits until the relay stops and has something left to wait for.
+func draining(t *testing.T, r *testenv.Relay) {
+	t.Helper()
+	answers(t, r, patience, 503, "role: stopping")
+}
+
+// answers waits for the status of /readyz with every text and returns the answer.
+func answers(t *testing.T, r *testenv.Relay, limit time.Duration, want int, says ...string) (body string) {
 	t.Helper()
 	testenv.Until(t, limit, func(ctx context.Context) error {
 		select {
@@ -131,7 +136,7 @@ func answers(t *testing.T, r *testenv.Relay, limit time.Duration, want int, says
 			t.Fatal("the relay has ended")
 		default:
 		}
-		status, text, err := r.Get(ctx, "/readyz")
+		status, text, err := r.Get(ctx, "/readyz?verbose")
 		if err != nil {
 			return err
 		}
@@ -140,9 +145,10 @@ func answers(t *testing.T, r *testenv.Relay, limit time.Duration, want int, says
 				return fmt.Errorf("/readyz answers %d %q, want %d with %q", status, text, want, s)
 			}
 		}
-		*body = text
+		body = text
 		return nil
 	})
+	return body
 }
 
 // pass lets the time pass in which nothing may happen.
