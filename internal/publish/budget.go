@@ -10,14 +10,10 @@ const (
 	ownBytes = chunkBytes / 2
 )
 
-// account is the memory of one queue.
-type account struct{ bytes int }
-
 // chunk is a piece of memory that holds the encoded bytes of some rows.
 type chunk struct {
-	buf     []byte
-	rows    int      // rows that still use it
-	account *account // of the queue that took it; rows may have moved on to others
+	buf  []byte
+	rows int // rows that still use it, all of one queue
 	// late means that a request with these bytes ended without an answer: the
 	// transport may still be reading them, so they go to the garbage collector
 	// instead of back to the pool.
@@ -49,21 +45,21 @@ func (b *budget) fits(q *queue, n int) bool {
 	case n > b.limit:
 		return b.used == 0
 	case n > b.share:
-		return q.account.bytes == 0 && b.used+n <= b.limit
+		return q.bytes == 0 && b.used+n <= b.limit
 	}
-	return q.account.bytes+n <= b.share && b.used+n <= b.limit
+	return q.bytes+n <= b.share && b.used+n <= b.limit
 }
 
-func (b *budget) charge(a *account, n int) {
-	a.bytes += n
+func (b *budget) charge(q *queue, n int) {
+	q.bytes += n
 	b.used += n
 }
 
 // reserve returns an empty slice with room for the size bytes of a row of q.
 func (b *budget) reserve(q *queue, size int) (*chunk, []byte) {
 	if size >= ownBytes {
-		b.charge(q.account, size)
-		c := &chunk{buf: make([]byte, size), account: q.account, rows: 1}
+		b.charge(q, size)
+		c := &chunk{buf: make([]byte, size), rows: 1}
 		return c, c.buf[:0]
 	}
 	c := q.tail
@@ -72,8 +68,8 @@ func (b *budget) reserve(q *queue, size int) (*chunk, []byte) {
 		if c == nil {
 			c = &chunk{buf: make([]byte, 0, chunkBytes)}
 		}
-		*c = chunk{buf: c.buf[:0], account: q.account}
-		b.charge(q.account, chunkBytes)
+		*c = chunk{buf: c.buf[:0]}
+		b.charge(q, chunkBytes)
 		q.tail = c
 	}
 	c.rows++
@@ -85,7 +81,7 @@ func (b *budget) reserve(q *queue, size int) (*chunk, []byte) {
 // release gives back the memory of one row of q. A queue that becomes empty keeps
 // nothing: there may be thousands.
 func (b *budget) release(q *queue, r *row) {
-	b.charge(q.account, -rowBytes)
+	b.charge(q, -rowBytes)
 	c := r.chunk
 	if c.rows--; c.rows > 0 {
 		return
@@ -93,8 +89,20 @@ func (b *budget) release(q *queue, r *row) {
 	if q.tail == c {
 		q.tail = nil
 	}
-	b.charge(c.account, -cap(c.buf))
+	b.charge(q, -cap(c.buf))
 	if cap(c.buf) == chunkBytes && !c.late {
 		b.pool.Put(c)
 	}
+}
+
+// move appends a row of one queue to another, whose memory it takes from then on.
+// It never waits: what it adds to the other's share keeps the next rows out.
+func (b *budget) move(from, to *queue, r row) {
+	size := len(r.body) + len(r.id)
+	c, buf := b.reserve(to, size)
+	b.charge(to, rowBytes)
+	buf = append(append(buf, r.body...), r.id...)
+	b.release(from, &r)
+	r.chunk, r.body, r.id = c, buf[:len(r.body):len(r.body)], buf[len(r.body):]
+	to.push(r)
 }

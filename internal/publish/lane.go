@@ -55,7 +55,6 @@ func newLane(t *topic, partition int) *lane {
 	l := &lane{
 		p: t.p, topic: t, partition: partition,
 		wake:     make(chan struct{}, 1),
-		queue:    newQueue(),
 		sequence: t.p.sequence(partitionName{t.name, partition}),
 		backoff:  backoff{initial: t.p.cfg.RetryInitial, max: t.p.cfg.RetryMax},
 	}
@@ -299,7 +298,7 @@ func (l *lane) shrink(b *batch, o outcome, res broker.Produced) {
 func (l *lane) charge(b *batch) {
 	if b.charged == 0 {
 		b.charged = b.memory()
-		l.p.budget.charge(l.queue.account, b.charged)
+		l.p.budget.charge(&l.queue, b.charged)
 	}
 }
 
@@ -318,7 +317,7 @@ func (l *lane) late(b *batch) {
 func (l *lane) release() {
 	b := l.batch
 	l.batch = nil
-	l.p.budget.charge(l.queue.account, -b.charged)
+	l.p.budget.charge(&l.queue, -b.charged)
 	if !b.late {
 		l.p.batches.Put(b)
 	}

@@ -107,6 +107,7 @@ type Publisher struct {
 	topics    map[string]*topic
 	sequences map[partitionName]*sequence
 	producer  broker.Producer // ID -1 until Kafka has given one
+	refusal   string          // why it has not, so far
 	rows      int             // queued and in flight
 	blocked   *queue          // what Publish waits for
 	health    health
@@ -135,6 +136,7 @@ func New(cfg Config, b Broker, log *slog.Logger, register prometheus.Registerer)
 		topics:      make(map[string]*topic),
 		sequences:   make(map[partitionName]*sequence),
 		producer:    broker.Producer{ID: -1},
+		refusal:     "kafka has not been asked yet",
 	}
 	p.metrics = newMetrics(p, register)
 	return p, nil
@@ -224,7 +226,7 @@ func (p *Publisher) Publish(ctx context.Context, r *Record) error {
 		l, q = t.place(hash)
 	}
 	c, buf := p.budget.reserve(q, size)
-	p.budget.charge(q.account, rowBytes)
+	p.budget.charge(q, rowBytes)
 	idHash := position.HashID(r.ID)
 	buf = appendBody(buf, r, t.stamp(r.Position, idHash), p.stampLen)
 	stampAt := len(buf) - p.stampLen
@@ -340,13 +342,14 @@ func (p *Publisher) initProducer(ctx context.Context) {
 		p.mu.Lock()
 		p.health.observe(err, time.Now())
 		if err == nil {
-			p.producer = producer
+			p.producer, p.refusal = producer, ""
 			for _, t := range p.topics {
 				t.wake()
 			}
 			p.mu.Unlock()
 			return
 		}
+		p.refusal = err.Error()
 		p.mu.Unlock()
 		sleep(ctx, pause.next())
 	}

@@ -3,21 +3,17 @@ package publish
 // queue is a first-in, first-out queue of rows and the memory they live in. Its
 // methods are called under the publisher's mutex.
 type queue struct {
-	rows    []row
-	head    int // index of the first row
-	tail    *chunk
-	account *account
+	rows  []row
+	head  int    // index of the first row
+	tail  *chunk // what rows are appended to
+	bytes int    // held, by the budget's account
 }
 
 // keepRows is the capacity that an empty queue keeps.
 const keepRows = 4096
 
-func newQueue() queue { return queue{account: new(account)} }
-
 func (q *queue) len() int       { return len(q.rows) - q.head }
 func (q *queue) at(i int) *row  { return &q.rows[q.head+i] }
-func (q *queue) last() *row     { return &q.rows[len(q.rows)-1] }
-func (q *queue) closeTail()     { q.tail = nil }
 func (q *queue) oldest() uint64 { return q.seqAt(0) }
 
 // seqAt is the sequence of the i-th row, 0 if there is none.

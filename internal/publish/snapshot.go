@@ -62,6 +62,9 @@ type TopicState struct {
 type BrokerState struct {
 	// LastSuccess is when a broker last answered anything.
 	LastSuccess time.Time
+	// NoProducer says why Kafka has not given a producer id yet, without which
+	// nothing is sent; empty once it has.
+	NoProducer string
 	// Failures counts failures since then, the first at Since; Reason is the last.
 	Failures int
 	Since    time.Time
@@ -75,7 +78,10 @@ func (p *Publisher) Snapshot() Snapshot {
 	s := Snapshot{
 		Rows: p.rows, Bytes: p.budget.used, MaxBytes: p.budget.limit,
 		Blocked: p.blocked != nil,
-		Broker:  BrokerState{LastSuccess: p.health.lastSuccess, Failures: p.health.failures, Since: p.health.since},
+		Broker: BrokerState{
+			LastSuccess: p.health.lastSuccess, NoProducer: p.refusal,
+			Failures: p.health.failures, Since: p.health.since,
+		},
 	}
 	if p.health.err != nil {
 		s.Broker.Reason = p.health.err.Error()
@@ -135,8 +141,11 @@ func (s Snapshot) Problems() []string {
 			out = append(out, fmt.Sprintf("%d rows wait for topic %s: %s", t.Rows, t.Topic, t.Reason))
 		}
 	}
-	if s.Broker.Failures >= failedProbes {
+	switch {
+	case s.Broker.Failures >= failedProbes:
 		out = append(out, "kafka does not answer: "+s.Broker.Reason)
+	case s.Broker.NoProducer != "":
+		out = append(out, "no producer id: "+s.Broker.NoProducer)
 	}
 	return out
 }

@@ -51,7 +51,7 @@ type topic struct {
 func (p *Publisher) topic(name string) *topic {
 	t := p.topics[name]
 	if t == nil {
-		t = &topic{p: p, name: name, queue: newQueue()}
+		t = &topic{p: p, name: name}
 		p.topics[name] = t
 		notify(p.kick)
 	}
@@ -126,18 +126,14 @@ func (t *topic) regroup() {
 	t.handOver()
 }
 
-// handOver hands the rows that have waited to their lanes.
+// handOver gives the rows that have waited to their lanes.
 func (t *topic) handOver() {
 	for i := range t.queue.len() {
-		r := *t.queue.at(i)
+		r := t.queue.at(i)
 		t.stamp(r.pos, r.idHash).AppendText(r.body[r.stampAt:r.stampAt])
-		l := t.lanes[partitionOf(r.keyHash, t.partitions)]
-		t.p.budget.charge(t.queue.account, -rowBytes)
-		t.p.budget.charge(l.queue.account, rowBytes)
-		l.queue.push(r)
+		t.p.budget.move(&t.queue, &t.lanes[partitionOf(r.keyHash, t.partitions)].queue, *r)
 		t.last = r.pos
 	}
-	t.queue.closeTail()
 	t.queue.pop(t.queue.len())
 	t.wake()
 }
