@@ -22,8 +22,11 @@ func (s *sink) InitProducer(context.Context) (broker.Producer, error) {
 }
 func (s *sink) Partitions(context.Context, string) (int, error)             { return 8, nil }
 func (s *sink) CreateTopic(context.Context, string, broker.TopicSpec) error { return nil }
-func (s *sink) Refresh()                                                    {}
-func (s *sink) Ping(context.Context) error                                  { return nil }
+func (s *sink) TopicSettings(context.Context, string) (broker.TopicSettings, error) {
+	return broker.TopicSettings{}, nil
+}
+func (s *sink) Refresh()                   {}
+func (s *sink) Ping(context.Context) error { return nil }
 func (s *sink) Produce(_ context.Context, _ string, partition int, b broker.Batch) (broker.Produced, error) {
 	if _, err := b.WriteTo(io.Discard); err != nil {
 		return broker.Produced{}, err

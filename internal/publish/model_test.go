@@ -49,6 +49,7 @@ type modelBroker struct {
 	refuse   func(value string) bool // rows refused with 87
 	names    bool                    // name the refused rows
 	created  []string
+	settings func(topic string) (broker.TopicSettings, error)
 	createFn func(name string) error
 	initFn   func() error
 	pingFn   func(ctx context.Context) error
@@ -132,6 +133,13 @@ func (m *modelBroker) CreateTopic(_ context.Context, name string, spec broker.To
 	defer m.mu.Unlock()
 	m.created = append(m.created, name)
 	return nil
+}
+
+func (m *modelBroker) TopicSettings(_ context.Context, topic string) (broker.TopicSettings, error) {
+	if m.settings != nil {
+		return m.settings(topic)
+	}
+	return broker.TopicSettings{ReplicationFactor: 3, MinInsyncReplicas: 2}, nil
 }
 
 func (m *modelBroker) Refresh() {}

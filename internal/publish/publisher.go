@@ -28,6 +28,8 @@ type Broker interface {
 	Partitions(ctx context.Context, topic string) (int, error)
 	// CreateTopic creates a topic unless it exists.
 	CreateTopic(ctx context.Context, name string, spec broker.TopicSpec) error
+	// TopicSettings returns a topic's effective settings.
+	TopicSettings(ctx context.Context, topic string) (broker.TopicSettings, error)
 	// Produce sends a batch and returns the broker's answer. It must return within
 	// a bounded time and must not keep the batch's bytes in use after an answer.
 	Produce(ctx context.Context, topic string, partition int, batch broker.Batch) (broker.Produced, error)

@@ -41,6 +41,7 @@ type topic struct {
 	givenUp bool
 	lost    uint64
 
+	weighed bool   // its settings have been looked at
 	problem string // why the topic is not as it should be
 	missing bool   // the cluster has answered that it does not exist
 	since   time.Time
@@ -267,9 +268,34 @@ func (p *Publisher) look(ctx context.Context, name string) {
 		return
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	weigh := false
 	if t := p.topics[name]; t != nil {
 		t.looked(partitions, err, time.Now())
+		weigh = err == nil && !t.weighed
+	}
+	p.mu.Unlock()
+	if weigh {
+		p.weigh(ctx, name)
+	}
+}
+
+// weigh warns, once per topic, when one replica of three may acknowledge alone: what
+// it acknowledges is confirmed to the server, and gone if that one is lost. A user
+// who may not read the settings is left alone.
+func (p *Publisher) weigh(ctx context.Context, name string) {
+	s, err := p.broker.TopicSettings(ctx, name)
+	if err != nil && broker.Code(err) == 0 {
+		return // No answer: asked again at the next look.
+	}
+	if err == nil && s.ReplicationFactor >= 3 && s.MinInsyncReplicas == 1 {
+		p.log.Warn("one replica alone may acknowledge: set min.insync.replicas of the topic to 2",
+			slog.String("topic", name), slog.Int("replication_factor", s.ReplicationFactor),
+			slog.Int("min_insync_replicas", s.MinInsyncReplicas))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := p.topics[name]; t != nil {
+		t.weighed = true
 	}
 }
 

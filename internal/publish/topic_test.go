@@ -1,11 +1,14 @@
 package publish_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/broker"
 	"github.com/cdc-relay/cdc-relay/internal/publish"
@@ -82,6 +85,45 @@ func TestCreateTopic(t *testing.T) {
 			t.Errorf("created %v with %d partitions", m.created, len(m.topics["t"]))
 		}
 	})
+}
+
+// TestTopicSettings: a topic whose acknowledgements are worth less than its replicas
+// promise is named once, as soon as somebody tells.
+func TestTopicSettings(t *testing.T) {
+	denied := &broker.Error{Op: "read the settings", Err: kafka.TopicAuthorizationFailed}
+	noAnswer := &broker.Error{Op: "read the settings", Err: context.DeadlineExceeded}
+	for _, c := range []struct {
+		name               string
+		replicas, min      int
+		failures           []error // before the settings are told
+		wantWarned, wantIn int     // warnings, requests
+	}{
+		{name: "one of three", replicas: 3, min: 1, wantWarned: 1, wantIn: 1},
+		{name: "two of three", replicas: 3, min: 2, wantIn: 1},
+		{name: "one of two", replicas: 2, min: 1, wantIn: 1},
+		{name: "not told", replicas: 3, wantIn: 1},
+		{name: "not allowed", replicas: 3, min: 1, failures: []error{denied}, wantIn: 1},
+		{name: "no answer at first", replicas: 5, min: 1, failures: []error{noAnswer, noAnswer}, wantWarned: 1, wantIn: 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newModel("t", 1)
+			asked := 0
+			m.settings = func(string) (broker.TopicSettings, error) {
+				if asked++; asked <= len(c.failures) {
+					return broker.TopicSettings{}, c.failures[asked-1]
+				}
+				return broker.TopicSettings{ReplicationFactor: c.replicas, MinInsyncReplicas: c.min}, nil
+			}
+			run(t, publish.Config{}, m, func(r *rig) {
+				r.put(1)
+				r.drain(time.Second)
+				r.settle(10 * time.Second)
+				if got := r.logged("one replica alone may acknowledge"); got != c.wantWarned || asked != c.wantIn {
+					t.Errorf("%d warnings after %d requests, want %d after %d", got, asked, c.wantWarned, c.wantIn)
+				}
+			})
+		})
+	}
 }
 
 // TestPartitionsGrow: all lanes drain before the new count is used, so keys that move
