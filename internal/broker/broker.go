@@ -136,7 +136,7 @@ func (b *Broker) topicMetadata(ctx context.Context, topic string) (*metadata.Res
 	if err != nil {
 		return nil, err
 	}
-	b.widen(meta.Brokers)
+	b.widen(ctx, meta.Brokers)
 	for i := range meta.Topics {
 		t := &meta.Topics[i]
 		if t.Name != topic {
@@ -186,15 +186,23 @@ func (b *Broker) metadata(ctx context.Context) (*metadata.Response, error) {
 // widen adds brokers learned to the addresses that metadata is read from. The
 // transport asks only those, so with one bootstrap address whose broker dies it
 // would never learn of the new leaders.
-func (b *Broker) widen(brokers []metadata.ResponseBroker) {
+func (b *Broker) widen(ctx context.Context, brokers []metadata.ResponseBroker) {
 	learned := make([]string, 0, len(brokers))
 	for _, m := range brokers {
 		learned = append(learned, net.JoinHostPort(m.Host, strconv.Itoa(int(m.Port))))
 	}
+	if b.learn(learned) {
+		b.warnAlone(ctx, len(brokers))
+	}
+}
+
+// learn adds addresses to those that metadata is read from. It reports whether there
+// was one only, which the configuration names.
+func (b *Broker) learn(learned []string) (alone bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !slices.ContainsFunc(learned, func(a string) bool { return !slices.Contains(b.addresses, a) }) {
-		return
+		return false
 	}
 	all := slices.Clone(b.cfg.Brokers)
 	for _, a := range learned {
@@ -203,15 +211,28 @@ func (b *Broker) widen(brokers []metadata.ResponseBroker) {
 		}
 	}
 	if slices.Equal(all, b.addresses) {
-		return
+		return false
 	}
-	if len(b.cfg.Brokers) == 1 && len(b.addresses) == 1 && len(brokers) > 1 {
-		b.log.Warn("one bootstrap address for several brokers: while that one is down the relay cannot start, add others to kafka.brokers",
-			slog.String("address", b.cfg.Brokers[0]), slog.Int("brokers", len(brokers)))
-	}
+	alone = len(b.addresses) == 1
 	b.addresses, b.addr = all, kafka.TCP(all...)
 	// The pool of the old address list is not used again.
 	b.transport.CloseIdleConnections()
+	return alone
+}
+
+// warnAlone warns of a single bootstrap address for several brokers, unless it is a
+// name of several machines: then a connection tries one after the other.
+func (b *Broker) warnAlone(ctx context.Context, brokers int) {
+	address := b.cfg.Brokers[0]
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || brokers < 2 {
+		return
+	}
+	if machines, err := net.DefaultResolver.LookupHost(ctx, host); err == nil && len(machines) > 1 {
+		return
+	}
+	b.log.Warn("one bootstrap address for several brokers: while that one is down the relay cannot start, add others to kafka.brokers",
+		slog.String("address", address), slog.Int("brokers", brokers))
 }
 
 // Refresh discards the cached cluster layout: the next request reads it anew. To
