@@ -22,6 +22,7 @@ const settings = `postgres:
   url: %q
 kafka:
   brokers: [%s]
+log: {format: text}
 http:
   listen: %q
 `
@@ -36,8 +37,8 @@ func buildRelay(ctx context.Context, dir string) (string, error) {
 	}
 	binary := filepath.Join(dir, "cdc-relay")
 	// Git refuses to tell the version of a repository of another user, as root often meets one; the demo needs none.
-	build := exec.CommandContext(ctx, "go", "-C", strings.TrimSpace(string(root)), "build",
-		"-buildvcs=false", "-ldflags=-s -w", "-o", binary, "./cmd/cdc-relay") //nolint:gosec // All arguments are ours.
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", binary, "./cmd/cdc-relay") //nolint:gosec // The path is ours.
+	build.Dir = strings.TrimSpace(string(root))
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build cdc-relay: %w: %s", err, process.Tail(string(output)))
@@ -46,8 +47,7 @@ func buildRelay(ctx context.Context, dir string) (string, error) {
 }
 
 func stderrOf(err error) string {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return ": " + process.Tail(string(exit.Stderr))
 	}
 	return ""
@@ -125,8 +125,7 @@ func (r *relay) ready(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	response.Body.Close()
-	return response.StatusCode == http.StatusOK
+	return response.Body.Close() == nil && response.StatusCode == http.StatusOK
 }
 
 // supervise watches the relay until ctx ends, and returns an error when it has ended by itself. With a source of chance

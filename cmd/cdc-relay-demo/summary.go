@@ -1,11 +1,15 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // summary prints the outcome.
 func (s *screen) summary(r result) {
 	fmt.Fprintf(s.out, "\n%s  %s\n\n", s.paint(bold, "Summary"), "the outbox table compared with what the consumer has read")
-	s.count("committed", r.committed, "rows of public.outbox", true)
+	rate := thousands(int64(math.Round(float64(r.committed) / r.worked.Seconds())))
+	s.count("committed", r.committed, "rows of public.outbox, "+rate+" a second", true)
 	s.count("delivered", r.delivered, "of these rows", true)
 	s.count("missing", r.missing, "committed and never delivered", r.missing == 0)
 	s.count("duplicate", r.duplicate, "further copies; allowed, delivery is at-least-once", true)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +21,9 @@ const (
 	// patience is how long nothing may arrive before the rest counts as missing. It covers a relay that has just been
 	// killed and starts again on a busy machine.
 	patience = 20 * time.Second
+
+	// lateness is how late the last events may be committed when the service cannot quite keep the rate.
+	lateness = 250 * time.Millisecond
 )
 
 // errStoppedEarly says that Ctrl-C came before there was anything to sum up.
@@ -27,8 +32,9 @@ var errStoppedEarly = errors.New("stopped before the work began")
 // result is what the summary tells.
 type result struct {
 	comparison
-	rolledBack    int64 // transactions rolled back on purpose
-	kills         int64 // of the relay
+	worked        time.Duration // how long the order service worked
+	rolledBack    int64         // transactions rolled back on purpose
+	kills         int64         // of the relay
 	p50, p99, max time.Duration
 	log           string // what the relay has said last
 }
@@ -41,6 +47,7 @@ type stage struct {
 	service  *orderService
 	consumer *consumer
 	relay    *relay
+	worked   time.Duration // how long the order service worked
 
 	closers []func() error // in the order of opening
 }
@@ -65,6 +72,7 @@ func tour(ctx, working context.Context, opts options, s *screen) (result result,
 	result.log = d.relay.logTail()
 	records, latencies := d.consumer.all()
 	result.comparison = compare(rows, records)
+	result.worked = d.worked
 	result.rolledBack, result.kills = d.service.rolledBack.Load(), d.relay.kills.Load()
 	result.p50, result.p99, result.max = percentile(latencies, 50), percentile(latencies, 99), percentile(latencies, 100)
 	return result, nil
@@ -73,8 +81,8 @@ func tour(ctx, working context.Context, opts options, s *screen) (result result,
 // close ends what is running, the last first, and removes all files.
 func (d *stage) close() error {
 	var errs []error
-	for i := len(d.closers) - 1; i >= 0; i-- {
-		errs = append(errs, d.closers[i]())
+	for _, closer := range slices.Backward(d.closers) {
+		errs = append(errs, closer())
 	}
 	return errors.Join(errs...)
 }
@@ -113,7 +121,10 @@ func (d *stage) setUp(ctx context.Context) error {
 }
 
 func (d *stage) startPostgres(ctx context.Context, progress func(string)) (string, error) {
-	postgres, err := localstack.StartPostgres(ctx, localstack.PostgresConfig{Progress: progress})
+	postgres, err := localstack.StartPostgres(ctx, localstack.PostgresConfig{Progress: func(line string) {
+		line, _, _ = strings.Cut(line, " … ") // The screen adds the time.
+		progress(line)
+	}})
 	if err != nil {
 		return "", err
 	}
@@ -179,7 +190,7 @@ func (d *stage) work(ctx, working context.Context) error {
 	view := d.screen.follow(d.frame)
 	defer view.stop()
 
-	working, cancel := context.WithTimeout(working, d.opts.duration)
+	working, cancel := context.WithTimeout(working, d.opts.duration+lateness)
 	defer cancel()
 	var chance *rand.Rand
 	if d.opts.chaos {
@@ -192,7 +203,9 @@ func (d *stage) work(ctx, working context.Context) error {
 			fail(err)
 		}
 	})
+	began := time.Now()
 	err := d.service.run(ctx, working)
+	d.worked = time.Since(began)
 	cancel()
 	<-supervised
 	if err == nil {

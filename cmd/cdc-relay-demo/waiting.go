@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// plainInterval is how often a step that has no news shows that it goes on, where there is no terminal.
+const plainInterval = 5 * time.Second
+
 // waiting shows that a step of the set-up goes on: on a terminal as one line that is drawn anew, elsewhere as a line
 // whenever there is news, and every few seconds when there is none.
 type waiting struct {
@@ -15,27 +18,32 @@ type waiting struct {
 	quit   chan struct{}
 	done   chan struct{}
 
+	interval time.Duration
+	ticker   *time.Ticker
+
 	mu   sync.Mutex
 	line string // the latest news
 }
 
 func (s *screen) waiting(name string, began time.Time) *waiting {
-	w := &waiting{screen: s, name: name, began: began, quit: make(chan struct{}), done: make(chan struct{})}
+	w := &waiting{
+		screen: s, name: name, began: began, quit: make(chan struct{}), done: make(chan struct{}),
+		interval: plainInterval,
+	}
+	if s.terminal {
+		w.interval = frameInterval
+	}
+	w.ticker = time.NewTicker(w.interval)
 	go w.run()
 	return w
 }
 
 func (w *waiting) run() {
 	defer close(w.done)
-	interval := 5 * time.Second
-	if w.screen.terminal {
-		interval = frameInterval
-	}
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
+	defer w.ticker.Stop()
 	for {
 		select {
-		case <-ticker.C:
+		case <-w.ticker.C:
 			w.mu.Lock()
 			w.draw()
 			w.mu.Unlock()
@@ -51,6 +59,7 @@ func (w *waiting) say(line string) {
 	defer w.mu.Unlock()
 	w.line = line
 	w.draw()
+	w.ticker.Reset(w.interval)
 }
 
 func (w *waiting) draw() {
