@@ -34,8 +34,8 @@ func padding(key string, number int64, length int) string {
 		return ""
 	}
 	sum := fnv.New64a()
-	_, _ = sum.Write([]byte(key))                                // Never fails.
-	source := rand.New(rand.NewPCG(sum.Sum64(), uint64(number))) //nolint:gosec // Not a secret; numbers are positive.
+	_, _ = sum.Write([]byte(key)) // Never fails.
+	source := rand.New(rand.NewPCG(sum.Sum64(), uint64(number)))
 	text := make([]byte, length)
 	for i := range text {
 		text[i] = "abcdefghijklmnopqrstuvwxyz012345"[source.Uint32()&31]

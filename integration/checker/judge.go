@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 )
 
 // Report is what Checker has found. Only the numbers up to Duplicates are not faults.
@@ -39,12 +40,13 @@ func (r Report) OK() bool {
 
 // String returns the report in one line, and the faults in further lines.
 func (r Report) String() string {
-	text := fmt.Sprintf("committed %d, records %d, duplicate %d, missing %d, out of order %d, foreign %d, confirmed early %d (%d samples)",
+	var text strings.Builder
+	fmt.Fprintf(&text, "committed %d, records %d, duplicate %d, missing %d, out of order %d, foreign %d, confirmed early %d (%d samples)",
 		r.Committed, r.Records, r.Duplicates, r.Missing, r.OutOfOrder, r.Foreign, r.Early, r.Samples)
 	for _, fault := range r.Faults {
-		text += "\n  " + fault
+		text.WriteString("\n  " + fault)
 	}
-	return text
+	return text.String()
 }
 
 // place is where the records of a key are.

@@ -86,7 +86,7 @@ func (c *Checker) ends(ctx context.Context) (map[string]map[int32]int64, error) 
 	metadata := kmsg.NewPtrMetadataRequest()
 	for _, name := range c.Topics() {
 		topic := kmsg.NewMetadataRequestTopic()
-		topic.Topic = kmsg.StringPtr(name)
+		topic.Topic = new(name)
 		metadata.Topics = append(metadata.Topics, topic)
 	}
 	known, err := metadata.RequestWith(ctx, c.client)

@@ -20,7 +20,7 @@ func (c *Checker) Write(ctx context.Context) error {
 	errs := make([]error, c.cfg.Writers)
 	var all sync.WaitGroup
 	for i := range c.cfg.Writers {
-		w := writer{c: c, random: rand.New(rand.NewPCG(c.cfg.Seed, uint64(i)))} //nolint:gosec // Repeatable on purpose.
+		w := writer{c: c, random: rand.New(rand.NewPCG(c.cfg.Seed, uint64(i)))}
 		all.Go(func() { errs[i] = w.run(ctx) })
 	}
 	all.Wait()

@@ -34,16 +34,24 @@ func CacheDir() (string, error) {
 // ownedDir creates a directory with a predictable name in a place where everybody may write, and refuses one that
 // somebody else has put there: binaries from it are executed.
 func ownedDir(dir string) (string, error) {
-	if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
-		return "", fmt.Errorf("create cache directory: %w", err)
+	if err := mkdirOpen(dir); err != nil && !os.IsExist(err) {
+		return "", fmt.Errorf("create %s: %w", dir, err)
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return "", fmt.Errorf("inspect cache directory: %w", err)
+		return "", fmt.Errorf("inspect %s: %w", dir, err)
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.IsDir() || int(stat.Uid) != os.Getuid() || info.Mode().Perm()&0o022 != 0 {
-		return "", fmt.Errorf("%s is not a directory that only this user can write: remove it, or set CDC_RELAY_CACHE", dir)
+		return "", fmt.Errorf("%s is not a directory that only this user can write: remove it, or set CDC_RELAY_CACHE or TMPDIR", dir)
 	}
 	return dir, nil
+}
+
+// mkdirOpen creates a directory that every user may enter, whatever the umask is.
+func mkdirOpen(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o755)
 }

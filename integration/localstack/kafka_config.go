@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -228,4 +229,13 @@ func randomUUID() string {
 	_, _ = rand.Read(id[:]) // Never fails.
 	id[0] &= 0x7f           // A leading dash would read as an option on the storage tool's command line.
 	return base64.RawURLEncoding.EncodeToString(id[:])
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
 }

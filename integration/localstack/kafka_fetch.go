@@ -45,54 +45,43 @@ func FetchKafka(ctx context.Context, progress Progress) (string, error) {
 	if err := HaveJava(); err != nil {
 		return "", err
 	}
-	lock, err := waitLock(ctx, dir+".lock")
-	if err != nil {
-		return "", err
-	}
-	defer lock.unlock()
-	if complete(dir) { // Another process was faster.
-		return dir, nil
-	}
-	err = watch(ctx, progress, "fetching Kafka "+kafkaVersion, func() error { return unpackKafka(ctx, cache, dir) })
+	err = fetchOnce(ctx, dir, progress, "fetching Kafka "+kafkaVersion, func(staging string) (string, error) {
+		return unpackKafka(ctx, filepath.Join(staging, "kafka"))
+	})
 	if err != nil {
 		return "", fmt.Errorf("fetch Kafka %s: %w", kafkaVersion, err)
 	}
 	return dir, nil
 }
 
-func unpackKafka(ctx context.Context, cache, dir string) error {
-	staging, err := os.MkdirTemp(cache, "staging-")
-	if err != nil {
-		return err
+func unpackKafka(ctx context.Context, dir string) (string, error) {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err
 	}
-	defer os.RemoveAll(staging)
-	pom := filepath.Join(staging, "pom.xml")
+	pom := filepath.Join(dir, "pom.xml")
 	if err := os.WriteFile(pom, kafkaJars, 0o644); err != nil {
-		return err
+		return "", err
 	}
-	err = process.Run(ctx, process.Options{}, staging, "mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies",
-		"-DoutputDirectory="+filepath.Join(staging, "lib"))
+	err := process.Run(ctx, process.Options{}, dir, "mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies",
+		"-DoutputDirectory="+filepath.Join(dir, "lib"))
 	if err != nil {
-		return err
+		return "", err
 	}
 	// Formatting costs a start of the JVM and always gives the same files but for the ids in meta.properties. So it is
 	// done once, and every broker gets a copy with ids of its own.
-	properties := filepath.Join(staging, "format.properties")
+	properties := filepath.Join(dir, "format.properties")
 	text := render(map[string]string{
 		"process.roles": "controller", "node.id": "1", "controller.quorum.voters": "1@127.0.0.1:1",
 		"listeners": "CONTROLLER://127.0.0.1:1", "controller.listener.names": "CONTROLLER",
-		"log.dirs": filepath.Join(staging, "formatted"),
+		"log.dirs": filepath.Join(dir, "formatted"),
 	})
 	if err := os.WriteFile(properties, text, 0o644); err != nil {
-		return err
+		return "", err
 	}
-	err = process.Run(ctx, process.Options{}, staging, "java", "-cp", filepath.Join(staging, "lib", "*"), "kafka.tools.StorageTool",
+	err = process.Run(ctx, process.Options{}, dir, "java", "-cp", filepath.Join(dir, "lib", "*"), "kafka.tools.StorageTool",
 		"format", "-t", randomUUID(), "-c", properties)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := os.Chmod(staging, 0o755); err != nil {
-		return err
-	}
-	return os.Rename(staging, dir)
+	return dir, nil
 }

@@ -46,7 +46,7 @@ func (b *Broker) waitReady(ctx context.Context) error {
 func ProbeKafka(ctx context.Context, addr string, node, nodes int) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	partition := int32(node - 1) //nolint:gosec // Node ids are small.
+	partition := int32(node - 1)
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(addr),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -83,13 +83,13 @@ func ProbeKafka(ctx context.Context, addr string, node, nodes int) error {
 func createProbeTopic(ctx context.Context, client *kgo.Client, nodes int) error {
 	topic := kmsg.NewCreateTopicsRequestTopic()
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = probeTopic, -1, -1
-	for i := range int32(nodes) { //nolint:gosec // A small number.
+	for i := range int32(nodes) {
 		assignment := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
 		assignment.Partition, assignment.Replicas = i, []int32{i + 1}
 		topic.ReplicaAssignment = append(topic.ReplicaAssignment, assignment)
 	}
 	config := kmsg.NewCreateTopicsRequestTopicConfig()
-	config.Name, config.Value = "min.insync.replicas", kmsg.StringPtr("1")
+	config.Name, config.Value = "min.insync.replicas", new("1")
 	topic.Configs = append(topic.Configs, config)
 	request := kmsg.NewPtrCreateTopicsRequest()
 	request.Topics = append(request.Topics, topic)

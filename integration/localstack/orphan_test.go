@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
@@ -22,17 +24,30 @@ func TestMain(m *testing.M) {
 	if os.Getenv("LOCALSTACK_ORPHAN") != "" {
 		orphan()
 	}
-	os.Exit(testenv.Main(m))
+	code := testenv.Main(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // orphan starts servers, prints their process ids and a directory of theirs, and waits to be killed.
 func orphan() {
 	ctx := context.Background()
 	postgres, err := localstack.StartPostgres(ctx, localstack.PostgresConfig{NoSync: true})
-	fmt.Println("postgres", postgres.PID(), postgres.DataDir(), err)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("postgres", postgres.PID(), postgres.DataDir())
 	if localstack.HaveJava() == nil {
 		kafka, err := localstack.StartKafka(ctx, localstack.KafkaConfig{})
-		fmt.Println("kafka", kafka.Brokers()[0].PID(), kafka.Brokers()[0].LogPath(), err)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println("kafka", kafka.Brokers()[0].PID(), kafka.Brokers()[0].LogPath())
 	}
 	fmt.Println("ready")
 	select {}
@@ -50,9 +65,9 @@ func TestServersEndWithTheirParent(t *testing.T) {
 	pids, paths := map[string]int{}, []string{}
 	lines := bufio.NewScanner(output)
 	for lines.Scan() && lines.Text() != "ready" {
-		var name, path, outcome string
+		var name, path string
 		var pid int
-		if _, err := fmt.Sscan(lines.Text(), &name, &pid, &path, &outcome); err != nil || outcome != "<nil>" {
+		if _, err := fmt.Sscanf(lines.Text(), "%s %d %s", &name, &pid, &path); err != nil {
 			t.Fatalf("got %q", lines.Text())
 		}
 		pids[name], paths = pid, append(paths, path)

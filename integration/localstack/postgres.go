@@ -116,7 +116,7 @@ func (p *Postgres) create(ctx context.Context) error {
 	if err := writeOwned(passwordFile, []byte(PostgresPassword)); err != nil {
 		return err
 	}
-	err := process.Run(ctx, process.Options{DropRoot: true}, p.dir.path, filepath.Join(p.bin, "initdb"),
+	err := process.Run(ctx, process.Options{DropRoot: true, KnownUser: true}, p.dir.path, filepath.Join(p.bin, "initdb"),
 		"--pgdata", p.DataDir(), "--username", PostgresUser, "--pwfile", passwordFile, "--no-sync",
 		"--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C")
 	if err != nil {
@@ -217,7 +217,7 @@ func (p *Postgres) Start(ctx context.Context) error {
 		return fmt.Errorf("open PostgreSQL log: %w", err)
 	}
 	defer logFile.Close()
-	cmd := exec.Command(filepath.Join(p.bin, "postgres"), "-D", p.DataDir()) //nolint:gosec // Both paths are ours.
+	cmd := exec.Command(filepath.Join(p.bin, "postgres"), "-D", p.DataDir())
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir.path, logFile, logFile
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "TZ=UTC")
 	// An immediate stop, unlike SIGKILL, lets the server remove its shared memory.

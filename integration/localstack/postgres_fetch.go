@@ -6,8 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"time"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
@@ -39,16 +37,8 @@ func FetchPostgres(ctx context.Context, major int, progress Progress) (string, e
 	if complete(dir) {
 		return dir, nil
 	}
-	lock, err := waitLock(ctx, dir+".lock")
-	if err != nil {
-		return "", err
-	}
-	defer lock.unlock()
-	if complete(dir) { // Another process was faster.
-		return dir, nil
-	}
-	err = watch(ctx, progress, fmt.Sprintf("fetching PostgreSQL %s", version), func() error {
-		return unpackPostgres(version, cache, dir)
+	err = fetchOnce(ctx, dir, progress, fmt.Sprintf("fetching PostgreSQL %s", version), func(staging string) (string, error) {
+		return unpackPostgres(version, staging)
 	})
 	if err != nil {
 		return "", fmt.Errorf("fetch PostgreSQL %s: %w", version, err)
@@ -56,28 +46,17 @@ func FetchPostgres(ctx context.Context, major int, progress Progress) (string, e
 	return dir, nil
 }
 
-// complete says whether a directory holds an unpacked server; it gets its name only when it does.
-func complete(dir string) bool {
-	_, err := os.Stat(dir)
-	return err == nil
-}
-
 // unpackPostgres has the embedded-postgres library download and unpack a version. The library offers that only as the
 // first step of Start, whose next step is pg_ctl in the data directory. That directory holds nothing but a version
 // file here: it makes the library skip initdb, and makes pg_ctl give up at once. Then initdb and the server can be run
 // in the way this package needs: under another user, as a direct child.
-func unpackPostgres(version embeddedpostgres.PostgresVersion, cache, dir string) error {
-	staging, err := os.MkdirTemp(cache, "staging-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(staging)
+func unpackPostgres(version embeddedpostgres.PostgresVersion, staging string) (string, error) {
 	data, binaries := filepath.Join(staging, "data"), filepath.Join(staging, "binaries")
 	if err := os.Mkdir(data, 0o700); err != nil {
-		return err
+		return "", err
 	}
 	if err := os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(version[:2]), 0o600); err != nil {
-		return err
+		return "", err
 	}
 	startErr := embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
 		Version(version).
@@ -89,40 +68,23 @@ func unpackPostgres(version embeddedpostgres.PostgresVersion, cache, dir string)
 		Logger(io.Discard)).Start()
 	for _, name := range []string{"bin/initdb", "bin/postgres", "share"} {
 		if _, err := os.Stat(filepath.Join(binaries, name)); err != nil {
-			return startErr
+			return "", startErr
 		}
 	}
-	if err := os.Chmod(binaries, 0o755); err != nil {
-		return err
-	}
-	return os.Rename(binaries, dir)
+	return binaries, openTree(binaries)
 }
 
-// watch runs a slow step, and reports when it begins and every other second while it lasts.
-func watch(ctx context.Context, progress Progress, what string, step func() error) error {
-	progress.say(what)
-	began := time.Now()
-	done := make(chan error, 1)
-	go func() { done <- step() }()
-	ticker := time.NewTicker(2 * time.Second)
-	defer ticker.Stop()
-	for {
-		select {
-		case err := <-done:
+// openTree lets every user read what this user can read, whatever the umask was: root's server runs as another.
+func openTree(dir string) error {
+	return filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.Type()&os.ModeSymlink != 0 {
 			return err
-		case <-ticker.C:
-			progress.say(fmt.Sprintf("%s … %.0f s", what, time.Since(began).Seconds()))
-		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
-	}
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		mode := info.Mode().Perm()
+		return os.Chmod(path, mode|(mode&0o500)>>3|(mode&0o500)>>6)
+	})
 }

@@ -40,7 +40,7 @@ func newRunDir(name string) (*runDir, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := os.Mkdir(path, 0o755); err != nil {
+		if err := mkdirOpen(path); err != nil {
 			lock.unlock()
 			if os.IsExist(err) {
 				continue
@@ -87,7 +87,7 @@ func sweep(root string) {
 		}
 		path := strings.TrimSuffix(name, ".lock")
 		pids, _ := os.ReadFile(path + ".pids")
-		for _, field := range strings.Fields(string(pids)) {
+		for field := range strings.FieldsSeq(string(pids)) {
 			if pid, err := strconv.Atoi(field); err == nil && strings.Contains(commandLine(pid), path) {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
@@ -103,6 +103,6 @@ func commandLine(pid int) string {
 	if text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline"); err == nil {
 		return string(text)
 	}
-	text, _ := exec.Command("ps", "-o", "args=", "-p", strconv.Itoa(pid)).Output() //nolint:gosec // The argument is a number.
+	text, _ := exec.Command("ps", "-o", "args=", "-p", strconv.Itoa(pid)).Output()
 	return string(text)
 }

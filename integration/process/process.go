@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -27,6 +29,9 @@ type Process struct {
 type Options struct {
 	// DropRoot runs the child as user Unprivileged when this process is root.
 	DropRoot bool
+	// KnownUser gives the child a user that the password file knows, where the caller's is not in it, by a user
+	// namespace. Only Linux has those.
+	KnownUser bool
 	// OnParentDeath is the signal that the kernel sends to the child when this process ends. Only Linux can do that.
 	// Default: SIGKILL.
 	OnParentDeath syscall.Signal
@@ -46,6 +51,11 @@ func Start(cmd *exec.Cmd, opts Options) (*Process, error) {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: Unprivileged, Gid: Unprivileged}
 	}
 	setParentDeathSignal(cmd.SysProcAttr, opts.OnParentDeath)
+	if opts.KnownUser && os.Getuid() != 0 {
+		if _, err := user.LookupId(strconv.Itoa(os.Getuid())); err != nil {
+			mapUser(cmd.SysProcAttr)
+		}
+	}
 	p := &Process{done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {

@@ -41,7 +41,7 @@ func (b *binaries) get(race bool) (string, error) {
 		path += "-race"
 		args = append(args, "-race")
 	}
-	build := exec.Command("go", append(args, "-o", path, "./cmd/cdc-relay")...) //nolint:gosec // All arguments are ours.
+	build := exec.Command("go", append(args, "-o", path, "./cmd/cdc-relay")...)
 	if output, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build cdc-relay: %w: %s", err, output)
 	}

@@ -120,7 +120,7 @@ func (e *Env) remove() {
 		if err == nil {
 			return
 		}
-		pause(ctx, 50*time.Millisecond)
+		_ = pause(ctx, 50*time.Millisecond)
 	}
 	e.t.Log("clean up:", err)
 }
@@ -175,7 +175,7 @@ func (e *Env) CreateTopic(name string, partitions int, config ...string) string 
 	return full
 }
 
-// createTopic takes the topic's configuration as name, value, name, value, …
+// createTopic takes the topic's configuration as names, each followed by its value.
 func createTopic(ctx context.Context, brokers []string, name string, partitions int, config []string) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 	if err != nil {
@@ -183,10 +183,10 @@ func createTopic(ctx context.Context, brokers []string, name string, partitions 
 	}
 	defer client.Close()
 	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, int32(partitions), -1 //nolint:gosec // Small.
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, int32(partitions), -1
 	for i := 0; i+1 < len(config); i += 2 {
 		setting := kmsg.NewCreateTopicsRequestTopicConfig()
-		setting.Name, setting.Value = config[i], kmsg.StringPtr(config[i+1])
+		setting.Name, setting.Value = config[i], new(config[i+1])
 		topic.Configs = append(topic.Configs, setting)
 	}
 	request := kmsg.NewPtrCreateTopicsRequest()
@@ -208,7 +208,7 @@ func waitTopic(ctx context.Context, client *kgo.Client, name string, partitions 
 	for {
 		request := kmsg.NewPtrMetadataRequest()
 		topic := kmsg.NewMetadataRequestTopic()
-		topic.Topic = kmsg.StringPtr(name)
+		topic.Topic = new(name)
 		request.Topics = append(request.Topics, topic)
 		response, err := request.RequestWith(ctx, client)
 		if err == nil && len(response.Topics) == 1 && response.Topics[0].ErrorCode == 0 && len(response.Topics[0].Partitions) == partitions {

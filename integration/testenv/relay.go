@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os/exec"
 	"strings"
@@ -69,9 +70,7 @@ func (e *Env) StartRelay(opts RelayOptions) *Relay {
 	}
 	e.t.Cleanup(port.Release)
 	settings := Settings{"http.listen": port.Addr()}
-	for key, value := range opts.Settings {
-		settings[key] = value
-	}
+	maps.Copy(settings, opts.Settings)
 	r := &Relay{t: e.t, output: &output{}, http: "http://" + fmt.Sprint(settings["http.listen"])}
 	cmd := exec.Command(binary, append([]string{"run", "--config", e.WriteConfig(settings)}, opts.Args...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = r.output, r.output, environment(opts.Environ)
@@ -206,7 +205,7 @@ func (e *Env) Run(args ...string) Result {
 	}
 	ctx, cancel := context.WithTimeout(e.t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, args...) //nolint:gosec // The test's own arguments.
+	cmd := exec.CommandContext(ctx, binary, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.Env = &stdout, &stderr, environment(nil)
 	p, err := process.Start(cmd, process.Options{})
