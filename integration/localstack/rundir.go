@@ -51,6 +51,16 @@ func newRunDir(name string) (*runDir, error) {
 	}
 }
 
+// TempDir creates a directory for what a process needs while it runs. The caller removes it; if it is killed, the next
+// user of this package does.
+func TempDir(name string) (path string, remove func() error, err error) {
+	dir, err := newRunDir(name)
+	if err != nil {
+		return "", nil, err
+	}
+	return dir.path, dir.remove, nil
+}
+
 func (d *runDir) join(elem ...string) string {
 	return filepath.Join(append([]string{d.path}, elem...)...)
 }

@@ -2,18 +2,20 @@ package testenv
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/cdc-relay/cdc-relay/integration/localstack"
 )
 
 // binaries are the relay's command as this process has built it, with and without the race detector.
 type binaries struct {
-	mu   sync.Mutex
-	dir  string
-	path map[bool]string
+	mu        sync.Mutex
+	dir       string
+	removeDir func() error
+	path      map[bool]string
 }
 
 // get builds the command at the first call. Go's build cache makes that quick for the next process.
@@ -24,11 +26,11 @@ func (b *binaries) get(race bool) (string, error) {
 		return path, nil
 	}
 	if b.dir == "" {
-		dir, err := os.MkdirTemp("", "cdc-relay-bin-")
+		dir, remove, err := localstack.TempDir("binaries")
 		if err != nil {
 			return "", err
 		}
-		b.dir, b.path = dir, map[bool]string{}
+		b.dir, b.removeDir, b.path = dir, remove, map[bool]string{}
 	}
 	const module = "github.com/cdc-relay/cdc-relay"
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
@@ -55,5 +57,5 @@ func (b *binaries) remove() error {
 	if b.dir == "" {
 		return nil
 	}
-	return os.RemoveAll(b.dir)
+	return b.removeDir()
 }
