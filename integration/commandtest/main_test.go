@@ -5,6 +5,7 @@ package commandtest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -14,7 +15,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests wait more than they work.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	os.Exit(testenv.Main(m))
+}
 
 const (
 	patience = 40 * time.Second
@@ -166,6 +174,12 @@ func pass(t *testing.T, d time.Duration) {
 // stop ends a relay cleanly.
 func stop(t *testing.T, r *testenv.Relay) {
 	t.Helper()
+	began := time.Now()
+	defer func() {
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("takes %v to stop", took)
+		}
+	}()
 	if code := r.Stop(patience); code != 0 {
 		t.Errorf("exits with %d after SIGTERM, want 0", code)
 	}

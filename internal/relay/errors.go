@@ -25,6 +25,7 @@ const (
 	problemPostgres = "postgres"
 	problemKafka    = "kafka"
 	problemHalt     = "halt"
+	problemStuck    = "stream"
 	problemCatalog  = "catalog"
 	problemTables   = "publication"
 )
@@ -105,7 +106,10 @@ const repeatLimit = 3
 // position when it has come back too often, else nil.
 func (p *repeats) stuck(err error, received pglogrepl.LSN) error {
 	var server *wal.ServerError
-	if !errors.As(err, &server) || server.ShuttingDown() || server.SlotBusy() {
+	if !errors.As(err, &server) {
+		return nil // says nothing: also a session that fails before it has read anything
+	}
+	if server.ShuttingDown() || server.SlotBusy() {
 		*p = repeats{}
 		return nil
 	}

@@ -137,9 +137,7 @@ func (r *Relay) start(ctx context.Context, db *catalog.DB, server catalog.Server
 	}
 	begin, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	stream, err := conn.Start(begin, wal.StartOptions{
-		Confirmed: slot.Confirmed, ServerVersion: server.Version, BeforeRead: r.publisher.Flush,
-	})
+	stream, err := conn.Start(begin, wal.StartOptions{Confirmed: slot.Confirmed, ServerVersion: server.Version})
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +152,10 @@ func (s *session) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if slot.Confirmed != s.start || slot.Holder.PID != s.stream.PID() {
+	if slot.Holder.PID != s.stream.PID() {
+		return s.ended()
+	}
+	if slot.Confirmed != s.start {
 		return errSlotChanged
 	}
 	if err := row.CheckSystem(s.system.SystemID); err != nil {
@@ -179,10 +180,29 @@ func (s *session) begin(ctx context.Context) error {
 	})
 	r.held = true
 	r.recovered()
+	if s.start != r.resumed.confirmed {
+		r.recoveredFrom(problemStuck)
+	}
 	r.state.stream(s)
 	r.log.Info("streaming", "from", s.start.String(), "system", s.system.SystemID,
 		"timeline", s.system.Timeline, "encrypted", s.db.Encrypted())
 	return nil
+}
+
+// ended returns why a stream that has lost the slot so soon has ended: the server
+// says so behind what it has sent before.
+func (s *session) ended() error {
+	timer := time.AfterFunc(time.Second, s.stream.Interrupt)
+	defer timer.Stop()
+	for {
+		_, err := s.stream.Next()
+		switch {
+		case errors.Is(err, wal.ErrInterrupted):
+			return errSlotChanged
+		case err != nil:
+			return err
+		}
+	}
 }
 
 // tellMoved says loudly when the slot stands further on than this process has

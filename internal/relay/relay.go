@@ -153,13 +153,15 @@ func (r *Relay) sessions(ctx context.Context) error {
 			pause = backoff{}
 		}
 		delay := pause.next()
-		if stuck := repeated.stuck(err, r.resumed.received); stuck != nil {
-			class, err = classPermanent, stuck
-		}
-		if class == classPermanent {
+		stuck := repeated.stuck(err, r.resumed.received)
+		switch {
+		case stuck != nil:
+			r.halted(problemStuck, stuck)
+			delay = haltRetry
+		case class == classPermanent:
 			r.halted(problemHalt, err)
 			delay = haltRetry
-		} else {
+		default:
 			r.failed(err)
 		}
 		if !wait(ctx, delay) {
@@ -179,7 +181,8 @@ func (r *Relay) failed(err error) {
 	}
 }
 
-// recovered clears what failed and halted have recorded.
+// recovered clears what failed and halted have recorded. That the stream is stuck
+// is over only when the position has moved.
 func (r *Relay) recovered() {
 	for _, source := range []string{problemPostgres, problemKafka, problemHalt} {
 		r.recoveredFrom(source)

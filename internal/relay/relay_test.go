@@ -89,6 +89,7 @@ func TestRepeatedServerError(t *testing.T) {
 		}
 	}
 	_ = r.stuck(fails, 0x300)
+	_ = r.stuck(errSlotChanged, 0x300) // another error between them
 	err := r.stuck(fails, 0x300)
 	if err == nil || !strings.Contains(err.Error(), "LSN 0/1234") || !strings.Contains(err.Error(), "0/300") {
 		t.Errorf("got %v, want an error that names the place", err)

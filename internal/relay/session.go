@@ -28,6 +28,7 @@ type session struct {
 	start  pglogrepl.LSN // the slot's confirmed position when it became ours
 	target pglogrepl.LSN // the server's WAL end at that moment
 
+	quit  chan struct{} // closed when a stop begins: who is halted then has nothing to wait for
 	gate  gate          // held while the source cannot be trusted
 	check chan struct{} // asks the watcher to look at the publication now
 
@@ -47,6 +48,7 @@ func newSession(r *Relay, db *catalog.DB, stream *wal.Stream, server catalog.Ser
 	return &session{
 		r: r, db: db, stream: stream, server: server, system: system, start: start,
 		mark:  checkpoint.New(start),
+		quit:  make(chan struct{}),
 		check: make(chan struct{}, 1),
 	}
 }
@@ -199,18 +201,26 @@ func (s *session) settle() error {
 		return fmt.Errorf("confirm %s: %w", lsn, err)
 	}
 	s.r.state.moved()
+	s.r.recoveredFrom(problemStuck)
 	return nil
 }
 
 // halt is a fault of the source that somebody must act on: the dispatcher
 // reads no further, keeps the slot, and tries again every 30 seconds. It
-// returns nil when try has succeeded and errStopped when ctx ends before.
+// returns nil when try has succeeded and errStopped when ctx ends or a stop
+// begins before.
 func (s *session) halt(ctx context.Context, err error, try func() error) error {
 	s.stream.Blocked(true)
 	defer s.stream.Blocked(false)
+	retry := time.NewTicker(haltRetry)
+	defer retry.Stop()
 	for err != nil {
 		s.r.halted(problemHalt, err)
-		if !wait(ctx, haltRetry) {
+		select {
+		case <-retry.C:
+		case <-s.quit:
+			return errStopped
+		case <-ctx.Done():
 			return errStopped
 		}
 		err = try()
@@ -230,6 +240,8 @@ func (s *session) pass(ctx context.Context) error {
 	select {
 	case <-opened:
 		return nil
+	case <-s.quit:
+		return errStopped
 	case <-ctx.Done():
 		return errStopped
 	}

@@ -38,6 +38,7 @@ func (s *session) finishTransaction(live context.Context, read <-chan struct{}, 
 	s.stopping = true
 	open := s.mark.Open()
 	s.mu.Unlock()
+	close(s.quit)
 	if !open {
 		return
 	}
