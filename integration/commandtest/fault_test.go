@@ -141,7 +141,9 @@ var faults = []fault{
 	},
 }
 
-func slotB(env *testenv.Env) testenv.Settings { return testenv.Settings{"postgres.slot": env.Slot + "_b"} }
+func slotB(env *testenv.Env) testenv.Settings {
+	return testenv.Settings{"postgres.slot": env.Slot + "_b"}
+}
 
 func edit(connString string, change func(*url.URL)) string {
 	u, err := url.Parse(connString)

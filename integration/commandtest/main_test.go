@@ -19,7 +19,8 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	// The tests wait more than they work.
 	if err := flag.Set("test.parallel", "8"); err != nil {
-		panic(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	os.Exit(testenv.Main(m))
 }

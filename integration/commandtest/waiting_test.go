@@ -117,8 +117,8 @@ func TestStandby(t *testing.T) {
 	stop(t, a)
 }
 
-// Whoever holds the slot is named, also when it is not a relay.
-func TestSlotHeldByAnother(t *testing.T) {
+// A holder that neither leaves nor gives a sign of life loses the slot to the standby, and stands by when it wakes up.
+func TestFrozenHolder(t *testing.T) {
 	t.Parallel()
 	env := testenv.New(t)
 	prepare(t, env)
