@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// The tests wait more than they work.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "6"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
