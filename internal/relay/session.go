@@ -188,12 +188,14 @@ func (s *session) settler(ctx context.Context) error {
 }
 
 // settle confirms what may be confirmed. The lanes are asked under the lock:
-// an answer from before a commit was queued would not know its rows.
+// an answer from before a commit was queued would not know its rows. And the
+// stream is told under it: another goroutine could else tell a higher position
+// first, and the lower one would be refused.
 func (s *session) settle() error {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	before := s.mark.Confirmed()
 	lsn := s.mark.Advance(s.r.publisher.Oldest())
-	s.mu.Unlock()
 	if lsn == before {
 		return nil
 	}
@@ -210,6 +212,7 @@ func (s *session) settle() error {
 // returns nil when try has succeeded and errStopped when ctx ends or a stop
 // begins before.
 func (s *session) halt(ctx context.Context, err error, try func() error) error {
+	s.r.publisher.Flush()
 	s.stream.Blocked(true)
 	defer s.stream.Blocked(false)
 	retry := time.NewTicker(haltRetry)
@@ -235,6 +238,7 @@ func (s *session) pass(ctx context.Context) error {
 	if opened == nil {
 		return nil
 	}
+	s.r.publisher.Flush()
 	s.stream.Blocked(true)
 	defer s.stream.Blocked(false)
 	select {
