@@ -49,6 +49,7 @@ type lane struct {
 	backoff           backoff
 	retryAt           time.Time
 	gone              bool // the topic has been given up
+	held              bool // Flush wakes it
 }
 
 func newLane(t *topic, partition int) *lane {
@@ -65,6 +66,14 @@ func newLane(t *topic, partition int) *lane {
 }
 
 func (l *lane) signal() { notify(l.wake) }
+
+// hold puts off the signal until Flush.
+func (l *lane) hold() {
+	if !l.held {
+		l.held = true
+		l.p.held = append(l.p.held, l)
+	}
+}
 
 // run is the lane's goroutine.
 func (l *lane) run(ctx context.Context) {

@@ -111,6 +111,7 @@ type Publisher struct {
 	producer  broker.Producer // ID -1 until Kafka has given one
 	refusal   string          // why it has not, so far
 	rows      int             // queued and in flight
+	held      []*lane         // that Flush wakes
 	blocked   *queue          // what Publish waits for
 	health    health
 	start     func(*lane) // starts a lane's goroutine; nil until Run
@@ -246,13 +247,34 @@ func (p *Publisher) Publish(ctx context.Context, r *Record) error {
 	p.rows++
 	if l != nil {
 		t.last = r.Position
-		l.signal()
+		if r.More {
+			l.hold()
+		} else {
+			l.signal()
+		}
 	}
 	return nil
 }
 
+// Flush wakes the lanes of records that were published with More.
+func (p *Publisher) Flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.flush()
+}
+
+func (p *Publisher) flush() {
+	for _, l := range p.held {
+		l.held = false
+		l.signal()
+	}
+	clear(p.held)
+	p.held = p.held[:0]
+}
+
 // wait blocks until memory has become free. It gives up the mutex meanwhile.
 func (p *Publisher) wait(ctx context.Context, q *queue) error {
+	p.flush() // Else what is held might be what memory waits for.
 	s := p.session
 	first := p.blocked == nil
 	p.blocked = q

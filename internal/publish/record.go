@@ -40,6 +40,9 @@ type Record struct {
 	Position position.Position
 	// Seq numbers the rows of a session, from 1 and without gaps.
 	Seq uint64
+	// More says that other records may follow at once: the lane is not woken for
+	// this one but by Flush, so that fewer and larger batches are sent.
+	More bool
 }
 
 // RefusedError is a record that no lane can take: it would fail for ever.

@@ -30,6 +30,7 @@ type dispatcher struct {
 
 // run reads until the stream ends, a stop takes effect or ctx is cancelled.
 func (d *dispatcher) run(ctx context.Context) error {
+	defer d.s.r.publisher.Flush()
 	for {
 		m, err := d.s.stream.Next()
 		if err != nil {
@@ -73,12 +74,12 @@ func (d *dispatcher) dispatch(ctx context.Context, m *wal.Message) error {
 func (d *dispatcher) insert(ctx context.Context, m *wal.Message) error {
 	d.advance(m.LSN)
 	d.rec.Seq = 0
-	hand := func() error { return d.hand(ctx, m) }
-	err := hand()
+	err := d.hand(ctx, m)
 	if err == nil || !stuck(err) {
 		return err
 	}
-	return d.s.halt(ctx, fmt.Errorf("row at %s of the transaction that commits at %s: %w", d.pos.LSN, d.pos.Commit, err), hand)
+	err = fmt.Errorf("row at %s of the transaction that commits at %s: %w", d.pos.LSN, d.pos.Commit, err)
+	return d.s.halt(ctx, err, func() error { return d.hand(ctx, m) })
 }
 
 // hand maps the row in hand and gives it to its lane, which takes a copy.
@@ -95,6 +96,7 @@ func (d *dispatcher) hand(ctx context.Context, m *wal.Message) error {
 		seq = d.s.row()
 	}
 	d.rec.Seq = seq
+	d.rec.More = true // flushed before the next read, and wherever reading stops
 	if err := r.publisher.Publish(ctx, &d.rec); err != nil {
 		return err
 	}

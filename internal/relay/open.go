@@ -137,7 +137,9 @@ func (r *Relay) start(ctx context.Context, db *catalog.DB, server catalog.Server
 	}
 	begin, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	stream, err := conn.Start(begin, wal.StartOptions{Confirmed: slot.Confirmed, ServerVersion: server.Version})
+	stream, err := conn.Start(begin, wal.StartOptions{
+		Confirmed: slot.Confirmed, ServerVersion: server.Version, BeforeRead: r.publisher.Flush,
+	})
 	if err != nil {
 		return nil, err
 	}

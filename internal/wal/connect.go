@@ -207,6 +207,9 @@ type StartOptions struct {
 	// ServerVersion is server_version_num. Logical messages are asked for from
 	// 140000 on.
 	ServerVersion int
+	// BeforeRead, if not nil, is called by the goroutine that reads whenever
+	// everything received has been returned by Next and it turns to the socket.
+	BeforeRead func()
 }
 
 // Start acquires the slot and begins to stream from its own position. The
@@ -231,6 +234,7 @@ func (c *Conn) Start(ctx context.Context, o StartOptions) (*Stream, error) {
 		_ = c.Close()
 		return nil, err
 	}
+	s.socket.gather.before = o.BeforeRead
 	c.stream = true
 	return s, nil
 }

@@ -90,6 +90,8 @@ type decoder struct {
 	prefix    string    // of the previous logical message
 	open      bool
 	final     pglogrepl.LSN // of the open transaction
+	committed uint64        // when it was committed, in the server's time
+	backlog   bool          // it was sent more than backlogAge later
 }
 
 func newDecoder() *decoder {
@@ -103,11 +105,17 @@ func (d *decoder) decode(data []byte) (askedReply bool, err error) {
 	switch kind := c.uint8(); kind {
 	case pglogrepl.XLogDataByteID:
 		lsn := c.lsn()
-		c.bytes(16) // the LSN again, and the time of sending
-		return false, d.change(lsn, c)
+		c.bytes(8) // the LSN again
+		sent := c.uint64()
+		if err := d.change(lsn, c); err != nil {
+			return false, err
+		}
+		d.backlog = d.open && sent > d.committed+uint64(backlogAge.Microseconds()) || !d.open && d.backlog
+		return false, nil
 	case pglogrepl.PrimaryKeepaliveMessageByteID:
 		d.msg = Message{Kind: KindKeepalive, WALEnd: c.lsn()}
-		c.bytes(8) // the time of sending
+		d.backlog = false // most come when everything has been sent
+		c.bytes(8)        // the time of sending
 		asked := c.uint8() != 0
 		if !c.end() {
 			return false, malformed("keepalive")
@@ -161,7 +169,8 @@ func (d *decoder) change(lsn pglogrepl.LSN, c cursor) error {
 func (d *decoder) begin(c cursor) error {
 	d.msg.Kind = KindBegin
 	d.msg.FinalLSN = c.lsn()
-	d.msg.CommitTime = serverTime(c.uint64())
+	d.committed = c.uint64()
+	d.msg.CommitTime = serverTime(d.committed)
 	d.msg.XID = c.uint32()
 	if !c.end() {
 		return malformed("begin")

@@ -30,6 +30,7 @@ type watched struct {
 
 	opened   time.Time
 	lastRead atomic.Int64 // nanoseconds since opened
+	gather   gatherer     // the reader's
 }
 
 // watch makes every connection of dial a watched one.
@@ -39,7 +40,7 @@ func watch(dial pgconn.DialFunc) pgconn.DialFunc {
 		if err != nil {
 			return nil, err
 		}
-		return &watched{Conn: c, opened: time.Now()}, nil
+		return &watched{Conn: c, opened: time.Now(), gather: newGatherer(c)}, nil
 	}
 }
 
@@ -56,8 +57,8 @@ func watchedBelow(c net.Conn) (*watched, error) {
 }
 
 func (w *watched) Read(p []byte) (int, error) {
-	n, err := w.Conn.Read(p)
-	if n > 0 {
+	n, fresh, err := w.gather.read(p, w.now)
+	if fresh {
 		w.lastRead.Store(int64(w.now()))
 	}
 	return n, err
@@ -84,8 +85,7 @@ func parseError(err error) error {
 // holds the password.
 func connectError(c *pgconn.Config, err error) error {
 	op := fmt.Sprintf("connect to %s, database %s, as %s", hosts(c), c.Database, c.User)
-	var pe *pgconn.PgError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*pgconn.PgError](err); ok {
 		e := newServerError(op, pe)
 		if e.SQLState == insufficientPrivilege && e.Hint == "" {
 			role := quoteIdentifiers([]string{c.User})

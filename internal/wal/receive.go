@@ -65,6 +65,7 @@ func (s *Stream) Next() (*Message, error) {
 		if err != nil {
 			return nil, s.fail(err)
 		}
+		s.socket.gather.backlog = s.decoder.backlog
 		m := &s.decoder.msg
 		switch m.Kind {
 		case KindCommit:

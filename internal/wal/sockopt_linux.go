@@ -28,3 +28,19 @@ func socketControl(limit time.Duration) func(network, address string, c syscall.
 		return failed
 	}
 }
+
+// canGather says that setLowWater does what it says.
+const canGather = true
+
+// setLowWater sets how many bytes must have come before a reader that waits is
+// woken (SO_RCVLOWAT of socket(7)).
+func setLowWater(c syscall.RawConn, bytes int) error {
+	var failed error
+	err := c.Control(func(fd uintptr) {
+		failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT, bytes)
+	})
+	if err != nil {
+		return err
+	}
+	return failed
+}
