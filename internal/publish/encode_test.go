@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -80,6 +81,35 @@ func TestSequenceWraps(t *testing.T) {
 	}
 	if s.raise() {
 		t.Error("raised the highest epoch")
+	}
+}
+
+// TestRules compares the table of error codes with the rules in words.
+func TestRules(t *testing.T) {
+	t.Parallel()
+	has := func(code int, codes ...int) bool { return slices.Contains(codes, code) }
+	for code := -1; code < 140; code++ {
+		want := rule{action: halt}
+		switch {
+		case code == 0:
+			want = rule{action: settle, decided: true}
+		case has(code, 10, 18, 32, 87):
+			want.action = split
+		case has(code, 2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 51, 56, 74, 75, 78, 89):
+			want.action = retry
+		}
+		// Codes that mean "not appended". A number is free again only after these.
+		want.decided = want.decided || has(code, 3, 6, 10, 17, 18, 19, 29, 32, 87)
+		got := ruleFor(code)
+		if got.action != want.action || got.decided != want.decided {
+			t.Errorf("code %d: %+v, want %+v", code, got, want)
+		}
+		if got.refresh && got.action != retry {
+			t.Errorf("code %d: reads the layout anew without trying again", code)
+		}
+		if name := codeName(code); name == "" || strings.ToLower(name) != name || strings.Contains(name, " ") {
+			t.Errorf("code %d has the label %q", code, name)
+		}
 	}
 }
 

@@ -119,6 +119,19 @@ func (r *rig) put(n int) {
 	}
 }
 
+// putBatch publishes the next n rows as one batch, and returns when it was sent.
+func (r *rig) putBatch(n int) {
+	r.t.Helper()
+	r.alive.Store(false)
+	r.put(n)
+	synctest.Wait()
+	r.alive.Store(true)
+	before := r.requests()
+	for r.requests() == before {
+		r.settle(time.Millisecond)
+	}
+}
+
 // replay publishes rows from to r.n again, as a server does in a new session.
 func (r *rig) replay(from int) {
 	r.t.Helper()

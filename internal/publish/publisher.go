@@ -197,7 +197,6 @@ func (p *Publisher) End() {
 	for _, t := range p.topics {
 		t.end()
 	}
-	p.freed()
 }
 
 // Publish queues a record, waiting while its lane or all lanes together hold too

@@ -30,7 +30,7 @@ func TestWrittenBatchOutlivesItsSession(t *testing.T) {
 	m.topics["t"][0].faults = []fault{requestLost, notLeader, answerLost}
 	run(t, publish.Config{}, m, func(r *rig) {
 		m.latency = 20 * time.Millisecond
-		r.put(3)
+		r.putBatch(3)
 		r.settle(30 * time.Millisecond)
 		r.put(2) // Queued behind the batch that is undecided now.
 		r.p.End()
@@ -94,6 +94,23 @@ func TestNotAlive(t *testing.T) {
 	})
 }
 
+// TestLostWhileSealing: the last look is right before the first byte.
+func TestLostWhileSealing(t *testing.T) {
+	run(t, publish.Config{}, newModel("t", 1), func(r *rig) {
+		asked := 0
+		r.session.Alive = func() bool {
+			asked++
+			return asked == 1
+		}
+		r.begin()
+		r.put(1)
+		r.settle(time.Second)
+		if r.requests() != 0 || asked < 2 {
+			t.Errorf("%d requests after asking %d times", r.requests(), asked)
+		}
+	})
+}
+
 // TestOtherHistory: after a change of identity, or when the server's WAL ends before
 // what was settled, rows at the same positions are other rows.
 func TestOtherHistory(t *testing.T) {
@@ -142,7 +159,7 @@ func TestUndecidedOfOtherHistory(t *testing.T) {
 			m := newModel("t", 1)
 			m.topics["t"][0].faults = []fault{answerLost}
 			run(t, publish.Config{}, m, func(r *rig) {
-				r.put(3) // Positions 1000 to 1002, undecided.
+				r.putBatch(3) // Positions 1000 to 1002, undecided.
 				r.settle(2 * time.Millisecond)
 				change(&r.session)
 				r.begin()

@@ -62,7 +62,7 @@ func (p *Publisher) topic(name string) *topic {
 // place returns the lane and queue for a row, or a nil lane and the queue of rows
 // that wait. Rows wait behind rows that wait.
 func (t *topic) place(hash uint32) (*lane, *queue) {
-	if t.partitions == 0 || t.grown > 0 || t.givenUp {
+	if t.partitions == 0 || t.grown > 0 {
 		return nil, &t.queue
 	}
 	l := t.lanes[partitionOf(hash, t.partitions)]
