@@ -23,11 +23,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
+// ApplicationName is the application_name of the connection, whatever the
+// connection string says: an operator keeps this one name out of
+// synchronous_standby_names.
+const ApplicationName = "cdc-relay"
+
 // Limits and defaults of Config.
 const (
 	DefaultWALSenderTimeout = 10 * time.Second
 	MinWALSenderTimeout     = time.Second
-	DefaultApplicationName  = "cdc-relay"
 
 	// defaultConnectTimeout bounds one host's connection attempt when the URL sets
 	// no connect_timeout: without it a black-holed host would hold the attempt for
@@ -54,9 +58,6 @@ type Config struct {
 	// that long without an answer. Status goes out every second, or every twelfth
 	// of it if that is less. Default 10s, at least 1s.
 	WALSenderTimeout time.Duration
-	// ApplicationName is what pg_stat_replication shows. Default "cdc-relay",
-	// unless URL sets one.
-	ApplicationName string
 
 	// dial replaces the network in tests.
 	dial pgconn.DialFunc
@@ -120,12 +121,7 @@ func (c *Config) parse() (*pgconn.Config, error) {
 	}
 	pin(pc.RuntimeParams, "replication", "database")
 	pin(pc.RuntimeParams, "wal_sender_timeout", strconv.FormatInt(c.WALSenderTimeout.Milliseconds(), 10))
-	switch {
-	case c.ApplicationName != "":
-		pc.RuntimeParams["application_name"] = c.ApplicationName
-	case pc.RuntimeParams["application_name"] == "":
-		pc.RuntimeParams["application_name"] = DefaultApplicationName
-	}
+	pc.RuntimeParams["application_name"] = ApplicationName
 	dial := c.dial
 	if dial == nil {
 		dial = dialer(c.WALSenderTimeout)
