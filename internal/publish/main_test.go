@@ -76,6 +76,7 @@ func run(t *testing.T, cfg publish.Config, m *modelBroker, test func(r *rig)) {
 		}
 		r.begin()
 		test(r)
+		m.verify()
 		for _, p := range m.problems {
 			t.Error(p)
 		}

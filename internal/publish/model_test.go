@@ -56,6 +56,26 @@ type modelBroker struct {
 	produced int
 	appended int
 	problems []string
+	// unanswered are batches whose request ended without an answer: a transport may
+	// read them at any later time.
+	unanswered []unanswered
+}
+
+type unanswered struct {
+	batch broker.Batch
+	raw   []byte
+}
+
+// verify checks that what a late transport would send is what was sent.
+func (m *modelBroker) verify() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, u := range m.unanswered {
+		var buf bytes.Buffer
+		if _, err := u.batch.WriteTo(&buf); err != nil || !bytes.Equal(buf.Bytes(), u.raw) {
+			m.complain("a batch without an answer has changed")
+		}
+	}
 }
 
 type modelPartition struct {
@@ -186,7 +206,11 @@ func (m *modelBroker) Produce(ctx context.Context, topic string, partition int, 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.attempt(p, raw, f)
+	res, err := m.attempt(p, raw, f)
+	if err != nil && broker.MayHaveBeenWritten(err) {
+		m.unanswered = append(m.unanswered, unanswered{batch, raw})
+	}
+	return res, err
 }
 
 var errNoAnswer = errors.New("connection reset")

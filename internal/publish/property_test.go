@@ -188,6 +188,7 @@ func (d *driver) run(s scenario) error {
 
 // check reads the topic: every row is there, first copies are in order for each key.
 func (d *driver) check(repeats bool) error {
+	d.m.verify()
 	d.m.mu.Lock()
 	defer d.m.mu.Unlock()
 	for _, p := range d.m.problems {

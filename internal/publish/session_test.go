@@ -266,6 +266,33 @@ func TestLargeRecords(t *testing.T) {
 	})
 }
 
+// TestLargeRecordWaits: a record above a lane's share waits until the lane holds
+// nothing, though the budget has room.
+func TestLargeRecordWaits(t *testing.T) {
+	const budget = 1 << 20
+	m := newModel("t", 1)
+	run(t, publish.Config{InFlightBytes: budget}, m, func(r *rig) {
+		hold := make(chan struct{})
+		m.topics["t"][0].hold = hold
+		r.put(1)
+		r.settle(time.Millisecond)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			rec := r.record(r.n, "t", "key")
+			rec.Value = make([]byte, budget*3/4)
+			r.publish(rec)
+		}()
+		r.settle(time.Second)
+		if !r.p.Blocked() {
+			t.Error("it did not wait")
+		}
+		close(hold)
+		<-done
+		r.drain(time.Minute)
+	})
+}
+
 // TestSkippedRowsFreeMemory: rows that are settled already must not hold Publish.
 func TestSkippedRowsFreeMemory(t *testing.T) {
 	run(t, publish.Config{InFlightBytes: 64 << 10}, newModel("t", 1), func(r *rig) {
