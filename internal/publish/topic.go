@@ -212,7 +212,9 @@ func (t *topic) trouble(problem string, missing bool, now time.Time) {
 	if now.Sub(t.logged) < remindEvery || t.queue.len() == 0 {
 		return
 	}
-	if t.logged.IsZero() && !missing && now.Sub(t.since) < patience {
+	// Only a topic that somebody else has to create is not there in a moment.
+	soon := !missing || t.p.cfg.CreateTopics != nil
+	if t.logged.IsZero() && soon && now.Sub(t.since) < patience {
 		return
 	}
 	t.logged = now

@@ -81,6 +81,9 @@ func TestCreateTopic(t *testing.T) {
 			t.Errorf("problems: %v", p)
 		}
 		r.drain(10 * time.Second)
+		if r.logged("rows wait for their topic") != 0 {
+			t.Error("complains of a topic that it makes itself")
+		}
 		if len(m.created) != 1 || len(m.topics["t"]) != 2 {
 			t.Errorf("created %v with %d partitions", m.created, len(m.topics["t"]))
 		}
