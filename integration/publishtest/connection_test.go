@@ -1,0 +1,115 @@
+package publishtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/integration/localstack"
+	"github.com/cdc-relay/cdc-relay/integration/proxy"
+	"github.com/cdc-relay/cdc-relay/integration/testenv"
+)
+
+// What goes through the one proxy goes one after the other.
+func TestThroughProxy(t *testing.T) {
+	t.Parallel()
+	t.Run("codecs while the broker is slow", func(t *testing.T) { newScene(t).codecs(t, shared.proxy) })
+	t.Run("answers lost", func(t *testing.T) { newScene(t).answersLost(t, shared.proxy) })
+}
+
+// A batch that was appended and whose answer is lost is sent again and not appended again.
+func (s *scene) answersLost(t *testing.T, p *proxy.Proxy) {
+	topic := s.CreateTopic("order", 1)
+	r := s.start(testenv.Settings{"kafka.brokers": p.Addr()})
+	const rounds, each = 8, 25
+	for round := range rounds {
+		s.settled(s.insert("order", "k", counted(round*each*2+1, round*each*2+each)...))
+		p.Stall(proxy.ToClient)
+		within := s.insert("order", "k", counted(round*each*2+each+1, (round+1)*each*2)...)
+		testenv.Until(t, patience, func(context.Context) error {
+			if n := s.count(topic); n <= round*each*2+each {
+				return fmt.Errorf("%d records: nothing new is appended", n)
+			}
+			return nil
+		})
+		s.held(within)
+		p.Reset()
+		p.Heal()
+	}
+	const rows = rounds * each * 2
+	got := s.Consume(topic, rows, patience)
+	if !slices.Equal(values(got), counted(1, rows)) || got[rows-1].Offset != rows-1 {
+		t.Errorf("%d records, the last at offset %d, for %d rows: %q", len(got), got[len(got)-1].Offset, rows, values(got))
+	}
+	if lost := metric(t, r, "cdc_relay_publish_failures_total"); lost < rounds {
+		t.Errorf("%v attempts without an answer, want at least %d", lost, rounds)
+	}
+	r.WaitReady(patience)
+	s.stop(r)
+}
+
+// The broker has closed the connection that nothing was sent on for a while: the next row does not notice.
+func TestIdleConnection(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	topic := s.CreateTopic("order", 1)
+	r := s.start(nil)
+	for n := range 3 {
+		until := time.Now().Add(idleLimit + time.Second)
+		s.settled(s.insert("order", "k", strconv.Itoa(n)))
+		testenv.Until(t, patience, func(context.Context) error {
+			if left := time.Until(until); left > 0 {
+				return fmt.Errorf("%v to wait", left)
+			}
+			return nil
+		})
+	}
+	const latency = "cdc_relay_commit_to_ack_seconds_sum"
+	before := metric(t, r, latency)
+	s.settled(s.insert("order", "k", "last"))
+	if took := metric(t, r, latency) - before; took > 3 {
+		t.Errorf("the row after the pause took %v s from its commit to its acknowledgement", took)
+	}
+	if n := s.count(topic); n != 4 {
+		t.Errorf("%d records for 4 rows", n)
+	}
+	t.Logf("%v s, %v attempts failed", metric(t, r, latency)-before, metric(t, r, "cdc_relay_publish_failures_total"))
+	if status, text, err := r.Get(t.Context(), "/readyz"); status != 200 || strings.Contains(r.Output(), `"level":"WARN"`) {
+		t.Errorf("/readyz answers %d %s (%v)", status, text, err)
+	}
+	s.stop(r)
+}
+
+// A bootstrap address that refuses, or takes a connection and never answers, costs no more than a moment when there is
+// another one.
+func TestDeadBootstrapAddress(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	topic := s.CreateTopic("order", 1)
+	port, err := localstack.ReservePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Release()
+	frozen, err := proxy.New(func() string { return s.Brokers[0] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer frozen.Close()
+	frozen.Stall(proxy.Both)
+	for n, dead := range []string{port.Addr(), frozen.Addr()} {
+		began := time.Now()
+		r := s.start(testenv.Settings{"kafka.brokers": []string{dead, s.Brokers[0]}})
+		s.insert("order", "k", "1")
+		s.Consume(topic, n+1, patience)
+		t.Logf("with %s: %v to the first record", dead, time.Since(began))
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("with dead address %d: %v to the first record", n, took)
+		}
+		s.stop(r)
+	}
+}
