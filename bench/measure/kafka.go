@@ -28,7 +28,7 @@ func (l *Lab) createTopic(ctx context.Context, name string) error {
 
 func (l *Lab) deleteTopic(ctx context.Context, name string) error {
 	topic := kmsg.NewDeleteTopicsRequestTopic()
-	topic.Topic = kmsg.StringPtr(name)
+	topic.Topic = new(name)
 	request := kmsg.NewPtrDeleteTopicsRequest()
 	request.Topics, request.TopicNames = append(request.Topics, topic), []string{name}
 	response, err := request.RequestWith(ctx, l.client)

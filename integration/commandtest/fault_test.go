@@ -24,8 +24,8 @@ func TestConfigurationFaults(t *testing.T) {
 	}
 	t.Run("unknown key", func(t *testing.T) {
 		t.Parallel()
-		path := file("relay.yaml", "postgres:\n  url: "+env.URL+"\nkafka:\n  brokers: ["+env.Brokers[0]+"]\n  compresion: zstd\n")
-		refused(t, env.Run("run", "--config", path), 78, "relay.yaml:5: kafka.compresion: unknown key, did you mean kafka.compression?", "correct")
+		path := file("relay.yaml", "postgres:\n  url: "+env.URL+"\nkafka:\n  brokers: ["+env.Brokers[0]+"]\n  kompression: zstd\n")
+		refused(t, env.Run("run", "--config", path), 78, "relay.yaml:5: kafka.kompression: unknown key, did you mean kafka.compression?", "correct")
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

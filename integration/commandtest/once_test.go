@@ -16,7 +16,7 @@ func TestOnce(t *testing.T) {
 	env := testenv.New(t)
 	topic := env.CreateTopic("order", 1)
 	once(t, env, "--init")
-	for _, key := range strings.Fields("a b c") {
+	for key := range strings.FieldsSeq("a b c") {
 		insert(t, env, key)
 	}
 	once(t, env)

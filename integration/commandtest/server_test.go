@@ -91,7 +91,7 @@ func TestServerFaults(t *testing.T) {
 
 	o.stop()
 	signal := filepath.Join(o.pg.DataDir(), "standby.signal")
-	if err := os.WriteFile(signal, nil, 0o644); err != nil { //nolint:gosec // The server's user must read it.
+	if err := os.WriteFile(signal, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	o.start()

@@ -94,7 +94,7 @@ func TestStopWhileBrokerIsFrozen(t *testing.T) {
 	if err := b.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	defer b.Resume()
+	defer func() { _ = b.Resume() }()
 	l.relay.WaitStatus("/readyz", 503, 10*time.Second)
 	stopped := time.Now()
 	if code := l.relay.Stop(10 * time.Second); code != 0 {

@@ -96,7 +96,11 @@ func TestStopWhilePostgresIsDown(t *testing.T) {
 	if err := server.Stop(t.Context(), localstack.Fast); err != nil {
 		t.Fatal(err)
 	}
-	defer server.Start(context.Background())
+	defer func() {
+		if err := server.Start(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
 	r.WaitStatus("/readyz", 503, 10*time.Second)
 	if code := r.Stop(5 * time.Second); code != 0 {
 		t.Errorf("exit code %d, want 0", code)

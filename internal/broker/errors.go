@@ -48,8 +48,7 @@ func (e *Error) Denied() bool { return Code(e) == int(kafka.SASLAuthenticationFa
 
 // Code is the Kafka error code in err's chain, 0 when there is none.
 func Code(err error) int {
-	var k kafka.Error
-	if errors.As(err, &k) {
+	if k, ok := errors.AsType[kafka.Error](err); ok {
 		return int(k)
 	}
 	return 0

@@ -148,5 +148,5 @@ func (b *Broker) InitProducer(ctx context.Context) (Producer, error) {
 
 // ApiKey implements protocol.Message.
 //
-//nolint:revive,staticcheck // kafka-go's interface spells the name.
+//nolint:revive // kafka-go's interface spells the name.
 func (r *initProducerRequest) ApiKey() protocol.ApiKey { return protocol.InitProducerId }

@@ -63,8 +63,7 @@ const (
 // the start of the next session look closer. So is a publication that the stream
 // misses: whether it is gone or only too young, the checks tell.
 func classify(err error) class {
-	var check *catalog.CheckError
-	if errors.As(err, &check) {
+	if check, ok := errors.AsType[*catalog.CheckError](err); ok {
 		switch {
 		case check.Class != catalog.Privilege && check.Class != catalog.Configuration:
 			return classTransient
@@ -77,8 +76,7 @@ func classify(err error) class {
 	if errors.As(err, &server) && (server.Denied() || server.DatabaseMissing()) {
 		return classPermanent
 	}
-	var protocol *wal.ProtocolError
-	if errors.As(err, &protocol) {
+	if _, ok := errors.AsType[*wal.ProtocolError](err); ok {
 		return classPermanent
 	}
 	var kafka *broker.Error

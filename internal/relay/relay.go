@@ -107,21 +107,21 @@ func New(cfg Config, mapper *record.Mapper, publisher *publish.Publisher, kafka 
 // Run relays until ctx is cancelled, then stops cleanly and returns nil. It
 // returns an error only for a permanent fault found before the slot was held,
 // and with Config.Once for everything that keeps it from finishing.
-func (r *Relay) Run(ctx context.Context) error {
+func (r *Relay) Run(ctx context.Context) (err error) {
 	// The lanes outlive ctx: a clean stop waits for what they have in flight.
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	go func() { done <- r.publisher.Run(background) }()
 	defer func() {
 		cancel()
-		<-done
+		err = errors.Join(err, <-done)
 	}()
 	if r.cfg.OnceTimeout > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, r.cfg.OnceTimeout, errOnceTimeout)
 		defer stop()
 	}
-	err := r.sessions(ctx)
+	err = r.sessions(ctx)
 	if errors.Is(context.Cause(ctx), errOnceTimeout) && !errors.Is(err, errDrained) {
 		return &UnfinishedError{Timeout: r.cfg.OnceTimeout, Unsettled: r.left, Confirmed: r.resumed.confirmed}
 	}

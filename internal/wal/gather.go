@@ -52,7 +52,7 @@ type gatherer struct {
 func newGatherer(c net.Conn) gatherer {
 	g := gatherer{conn: c}
 	if s, ok := c.(syscall.Conn); ok && canGather {
-		g.socket, _ = s.SyscallConn() //nolint:errcheck // Without it there are plain reads.
+		g.socket, _ = s.SyscallConn()
 	}
 	return g
 }
