@@ -64,6 +64,7 @@ func kafka(t *testing.T) *cluster {
 	t.Helper()
 	needJava(t)
 	shared.once.Do(func() {
+		//nolint:usetesting // It outlives the test that asks first.
 		if shared.dir, shared.err = os.MkdirTemp("", "brokertest"); shared.err != nil {
 			return
 		}

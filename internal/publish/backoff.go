@@ -15,7 +15,7 @@ type backoff struct {
 
 func (b *backoff) next() time.Duration {
 	b.pause = min(max(2*b.pause, b.initial), b.max)
-	return b.pause/2 + rand.N(b.pause/2+1)
+	return b.pause/2 + rand.N(b.pause/2+1) //nolint:gosec // Jitter is no secret.
 }
 
 func (b *backoff) reset() { b.pause = 0 }

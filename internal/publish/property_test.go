@@ -247,7 +247,7 @@ func play(t *testing.T, s scenario, repeats bool) (err error) {
 
 func allFaults() []fault {
 	var out []fault
-	for f := none; f < numFaults; f++ {
+	for f := range numFaults {
 		out = append(out, f)
 	}
 	return out

@@ -78,9 +78,7 @@ type row struct {
 // rowBytes is what one row costs beside its encoded bytes.
 const rowBytes = 152
 
-var (
-	errTopicName = errors.New("topic names have 1 to 249 characters of [A-Za-z0-9._-] and are not . or ..")
-)
+var errTopicName = errors.New("its name is not 1 to 249 characters of [A-Za-z0-9._-] (nor may it be . or ..)")
 
 // checkTopic applies Kafka's rule for topic names. The client library answers an
 // invalid one with "topic not found", for ever.

@@ -221,7 +221,7 @@ func TestGrowthBetweenSessions(t *testing.T) {
 		r.drain(time.Minute)
 		seen := map[string]bool{}
 		for i := range m.topics["t"] {
-			for _, v := range strings.Fields(r.values("t", i)) {
+			for v := range strings.FieldsSeq(r.values("t", i)) {
 				seen[v] = true
 			}
 		}
@@ -252,8 +252,8 @@ func TestPartitionsShrink(t *testing.T) {
 		m.mu.Unlock()
 		r.settle(time.Second)
 		select {
-		case <-r.p.Reset():
-			t.Error("asked for a new session at the first look")
+		case err := <-r.p.Reset():
+			t.Errorf("asked for a new session at the first look: %v", err)
 		default:
 		}
 		r.settle(2 * time.Second)
@@ -297,7 +297,9 @@ func TestGivenUpNumbers(t *testing.T) {
 		m.topics["t"] = m.topics["t"][:1]
 		m.mu.Unlock()
 		r.settle(4 * time.Second)
-		<-r.p.Reset()
+		if err := <-r.p.Reset(); err == nil {
+			t.Error("a new session is asked for without a reason")
+		}
 		m.mu.Lock()
 		m.topics["t"][0].faults = nil
 		m.mu.Unlock()
