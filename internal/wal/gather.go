@@ -12,6 +12,10 @@ import (
 // the socket for a moment before it reads, with the low-water mark of the socket
 // raised, so that nobody is woken meanwhile. Everything behind the reader gains
 // too, as batches for Kafka grow. A slow stream is read as it comes.
+//
+// The receive buffer is kept small where the way is short. Then most of what
+// piles up does so at the sender, in its send buffer, where a message costs no
+// more than a copy, instead of a packet each.
 const (
 	// gatherPause is how long data may pile up at most: what gathering adds to the
 	// latency of a row, under load only.
@@ -22,11 +26,15 @@ const (
 	// gatherBytes in gatherWindow is load: some 5,000 rows a second.
 	gatherBytes  = 64 << 10
 	gatherWindow = 20 * time.Millisecond
-	// gatherBuffer is the largest read, and what a pause is meant to bring.
+	// gatherBuffer is the largest read, what a pause is meant to bring, and the mark
+	// at which the reader is woken in spite of all.
 	gatherBuffer = 256 << 10
-	// lowWater is the mark at which the reader would be woken in spite of all. The
-	// kernel makes room for that much.
-	lowWater = 1 << 20
+	// gatherMore in one read says that more may be had without a pause.
+	gatherMore = 16 << 10
+	// shortWay is the round trip up to which the receive buffer is kept at
+	// shortBuffer: that much a round trip is no limit to speak of (128 MiB/s).
+	shortWay    = 500 * time.Microsecond
+	shortBuffer = 64 << 10
 )
 
 // gatherer reads from a connection, in few large reads while data comes fast. It
@@ -39,7 +47,7 @@ type gatherer struct {
 	backlog bool          // what comes is older than backlogAge; set by the reader
 	fast    bool          // data comes fast
 	spacing time.Duration // in which gatherBuffer bytes come
-	full    bool          // the last read left something behind
+	more    bool          // the last read was large
 	since   time.Duration // start of the window
 	bytes   int           // that came in the window
 
@@ -71,13 +79,16 @@ func (g *gatherer) read(p []byte, now func() time.Duration) (n int, fresh bool, 
 		}
 		if g.buf == nil {
 			g.buf = make([]byte, gatherBuffer)
+			if way, err := roundTrip(g.socket); err == nil && way <= shortWay {
+				_ = setReceiveBuffer(g.socket, shortBuffer) // It is faster so, not more.
+			}
 		}
-		if !g.full {
+		if !g.more {
 			g.pause()
 		}
 		n, err = g.conn.Read(g.buf)
 		g.observe(n, now)
-		g.rest, g.full, fresh = g.buf[:n], n == len(g.buf), n > 0
+		g.rest, g.more, fresh = g.buf[:n], n >= gatherMore, n > 0
 	}
 	n = copy(p, g.rest)
 	g.rest = g.rest[n:]
@@ -92,7 +103,7 @@ func (g *gatherer) pause() {
 		length = backlogPause
 	}
 	length = min(length, g.spacing)
-	if setLowWater(g.socket, lowWater) != nil {
+	if setLowWater(g.socket, gatherBuffer) != nil {
 		return
 	}
 	if g.wake == nil {

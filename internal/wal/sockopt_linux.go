@@ -4,6 +4,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // tcpUserTimeout is TCP_USER_TIMEOUT of tcp(7), which package syscall does not
@@ -35,12 +37,37 @@ const canGather = true
 // setLowWater sets how many bytes must have come before a reader that waits is
 // woken (SO_RCVLOWAT of socket(7)).
 func setLowWater(c syscall.RawConn, bytes int) error {
+	return setInt(c, syscall.SO_RCVLOWAT, bytes)
+}
+
+// setReceiveBuffer fixes the size of the receive buffer (SO_RCVBUF of socket(7)).
+func setReceiveBuffer(c syscall.RawConn, bytes int) error {
+	return setInt(c, syscall.SO_RCVBUF, bytes)
+}
+
+func setInt(c syscall.RawConn, option, value int) error {
 	var failed error
 	err := c.Control(func(fd uintptr) {
-		failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT, bytes)
+		failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, option, value)
 	})
 	if err != nil {
 		return err
 	}
 	return failed
+}
+
+// roundTrip is the least time that an answer of the peer's kernel has taken.
+func roundTrip(c syscall.RawConn) (time.Duration, error) {
+	var info *unix.TCPInfo
+	var failed error
+	err := c.Control(func(fd uintptr) {
+		info, failed = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return 0, err
+	}
+	return time.Duration(info.Min_rtt) * time.Microsecond, nil
 }

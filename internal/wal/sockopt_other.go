@@ -19,3 +19,7 @@ func socketControl(time.Duration) func(network, address string, c syscall.RawCon
 const canGather = false
 
 func setLowWater(syscall.RawConn, int) error { return nil }
+
+func setReceiveBuffer(syscall.RawConn, int) error { return nil }
+
+func roundTrip(syscall.RawConn) (time.Duration, error) { return 0, nil }
