@@ -104,8 +104,8 @@ const repeatLimit = 3
 // position when it has come back too often, else nil.
 func (p *repeats) stuck(err error, received pglogrepl.LSN) error {
 	var server *wal.ServerError
-	if !errors.As(err, &server) {
-		return nil // says nothing: also a session that fails before it has read anything
+	if !errors.As(err, &server) || !server.Streaming() {
+		return nil // says nothing about the place: also a session that fails before it has read anything
 	}
 	if server.ShuttingDown() || server.SlotBusy() {
 		*p = repeats{}
@@ -148,6 +148,27 @@ func reason(err error) string {
 	default:
 		return "connection"
 	}
+}
+
+// gapped notes that the stream has lacked rows since the publication was fine
+// last, if that is what err says, and names the position. Before the first
+// session there is none.
+func (r *Relay) gapped(err error) error {
+	check, ok := errors.AsType[*catalog.CheckError](err)
+	if r.gap = r.gap || ok && check.Gap && r.held; !r.gap {
+		return err
+	}
+	return fmt.Errorf("%w (rows committed after %s may be missing from the stream)", err, r.lastGood)
+}
+
+// complete notes that the publication is fine, at a moment when the server had
+// written up to walEnd: what was committed in a gap before will never come.
+func (r *Relay) complete(walEnd pglogrepl.LSN) {
+	if r.gap {
+		r.log.Error("the publication is complete again: events committed in this range may be missing from the topics",
+			"after", r.lastGood.String(), "up_to", walEnd.String())
+	}
+	r.gap = false
 }
 
 // halted records a fault that somebody must act on. One line at the change, a

@@ -34,6 +34,7 @@ func (r *Relay) open(ctx context.Context) (*session, error) {
 	if err := r.kafka.Ping(ping); err != nil {
 		return nil, err
 	}
+	r.recoveredFrom(problemKafka)
 	db, err := r.openCatalog(ctx)
 	if err != nil {
 		return nil, err
@@ -59,11 +60,8 @@ func (r *Relay) openCatalog(ctx context.Context) (*catalog.DB, error) {
 // acquire checks what the server has, waits until the slot is free and starts
 // to stream.
 func (r *Relay) acquire(ctx context.Context, db *catalog.DB) (*session, error) {
-	if r.cfg.Init != nil && !r.prepared {
-		if err := r.cfg.Init(ctx, db); err != nil {
-			return nil, err
-		}
-		r.prepared = true
+	if err := r.prepare(ctx, db); err != nil {
+		return nil, err
 	}
 	found, err := db.Check(ctx, r.cfg.Spec)
 	if err != nil {
@@ -77,11 +75,34 @@ func (r *Relay) acquire(ctx context.Context, db *catalog.DB) (*session, error) {
 		}
 		s, err := r.start(ctx, db, found.Server, slot)
 		var refused *wal.ServerError
-		if errors.As(err, &refused) && refused.SlotBusy() {
-			found.Slot.Active = true // somebody was faster: look again
-			continue
+		if !errors.As(err, &refused) || !refused.SlotBusy() {
+			return s, err
 		}
-		return s, err
+		if found.Slot, err = r.look(ctx, db, slot.Name); err != nil { // somebody was faster
+			return nil, err
+		}
+	}
+}
+
+// prepare runs Config.Init until it has succeeded once. Creating a slot waits for
+// every transaction that is open, however long, which is no reason to be taken for
+// dead.
+func (r *Relay) prepare(ctx context.Context, db *catalog.DB) error {
+	if r.cfg.Init == nil || r.prepared {
+		return nil
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- r.cfg.Init(ctx, db) }()
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			r.prepared = err == nil
+			return err
+		case <-tick.C:
+			r.beat()
+		}
 	}
 }
 
@@ -104,22 +125,29 @@ func (r *Relay) free(ctx context.Context, db *catalog.DB, slot catalog.Slot) (ca
 			return slot, &SlotHeldError{Slot: slot.Name, Holder: holder}
 		}
 		r.recovered()
+		r.recoveredFrom(problemStuck) // That is for who streams.
 		if r.state.enter(RoleStandby, holder) {
 			r.log.Info("standing by, the slot is held", "holder", holder)
 		}
-		if !wait(ctx, standbyPoll) {
-			return slot, ctx.Err()
-		}
-		next, found, err := db.Slot(ctx, slot.Name)
+		next, err := r.look(ctx, db, slot.Name)
 		if err != nil {
 			return slot, err
-		}
-		if !found || next.Lost() {
-			return slot, errSlotChanged // the checks of the next session say what it is
 		}
 		slot = next
 	}
 	return slot, nil
+}
+
+// look reads the slot a moment later.
+func (r *Relay) look(ctx context.Context, db *catalog.DB, name string) (catalog.Slot, error) {
+	if !wait(ctx, standbyPoll) {
+		return catalog.Slot{}, ctx.Err()
+	}
+	slot, found, err := db.Slot(ctx, name)
+	if err == nil && (!found || slot.Lost()) {
+		err = errSlotChanged // the checks of the next session say what it is
+	}
+	return slot, err
 }
 
 // start opens the replication connection and starts to stream.
@@ -181,6 +209,8 @@ func (s *session) begin(ctx context.Context) error {
 		Blocked:     s.stream.Blocked,
 	})
 	r.held = true
+	r.complete(slot.WALEnd)
+	r.lastGood = s.start
 	r.recovered()
 	if s.start != r.resumed.confirmed {
 		r.recoveredFrom(problemStuck)
@@ -212,10 +242,24 @@ func (s *session) ended() error {
 // may be missing from the topics. The slot's position is the truth all the
 // same, since the server cannot go back.
 func (r *Relay) tellMoved(s *session) {
+	s.compared = true
 	if r.resumed.systemID != s.system.SystemID || r.resumed.timeline != s.system.Timeline || s.start <= r.resumed.confirmed {
 		return
 	}
 	r.log.Error("the slot was moved by somebody else: events committed in this range may be missing from the topics",
 		"after", r.resumed.confirmed.String(), "up_to", s.start.String(),
 		"next", "find out who advanced or read the slot, and compare the outbox rows of that time with the topics")
+}
+
+// remember notes what a session that ends has confirmed. One that failed before it
+// was compared with the one before it does not take its place.
+func (r *Relay) remember(s *session) {
+	last := resumePoint{
+		systemID: s.system.SystemID, timeline: s.system.Timeline,
+		confirmed: s.stream.Confirmed(), received: s.stream.ReceivedLSN(),
+	}
+	if !s.compared && r.resumed != (resumePoint{}) {
+		last.systemID, last.timeline, last.confirmed = r.resumed.systemID, r.resumed.timeline, r.resumed.confirmed
+	}
+	r.resumed = last
 }

@@ -74,12 +74,14 @@ type Relay struct {
 	metrics   *metrics
 	state     *state
 
-	held     bool         // the slot has been ours in this process
-	resumed  resumePoint  // what the last session of this process confirmed
-	prepared bool         // Config.Init has succeeded
-	warned   []string     // findings that were logged
-	left     int          // rows not acknowledged when the last stop gave up waiting
-	progress atomic.Int64 // unix nanoseconds of the last sign of life of the loops
+	held     bool          // the slot has been ours in this process
+	resumed  resumePoint   // what the last session of this process confirmed
+	lastGood pglogrepl.LSN // stream position when the publication was fine last
+	gap      bool          // since then the stream has lacked rows
+	prepared bool          // Config.Init has succeeded
+	warned   []string      // findings that were logged
+	left     int           // rows not acknowledged when the last stop gave up waiting
+	progress atomic.Int64  // unix nanoseconds of the last sign of life of the loops
 }
 
 // resumePoint is what this process confirmed last, to notice a slot that
@@ -159,7 +161,7 @@ func (r *Relay) sessions(ctx context.Context) error {
 			r.halted(problemStuck, stuck)
 			delay = haltRetry
 		case class == classPermanent:
-			r.halted(problemHalt, err)
+			r.halted(problemHalt, r.gapped(err))
 			delay = haltRetry
 		default:
 			r.failed(err)

@@ -73,14 +73,21 @@ func TestClassify(t *testing.T) {
 // another error does not.
 func TestRepeatedServerError(t *testing.T) {
 	t.Parallel()
-	fails := &wal.ServerError{SQLState: "54000", Message: "invalid memory alloc request size", Where: "slot \"s\", LSN 0/1234"}
+	const op = "read the replication stream"
+	fails := &wal.ServerError{Op: op, SQLState: "54000", Message: "invalid memory alloc request size", Where: "slot \"s\", LSN 0/1234"}
 	var r repeats
+	for range 2 * repeatLimit { // says nothing about the place: the stream has not begun
+		full := &wal.ServerError{Op: "connect to db", SQLState: "53300", Message: "all walsenders are in use"}
+		if err := r.stuck(full, 0x100); err != nil {
+			t.Fatalf("tells to pass a transaction because there is no connection: %v", err)
+		}
+	}
 	for i := range repeatLimit - 1 {
 		if err := r.stuck(fails, 0x100); err != nil {
 			t.Fatalf("halts at attempt %d: %v", i+1, err)
 		}
 	}
-	if err := r.stuck(&wal.ServerError{SQLState: "57P01"}, 0x100); err != nil {
+	if err := r.stuck(&wal.ServerError{Op: op, SQLState: "57P01"}, 0x100); err != nil {
 		t.Fatalf("halts at a shutdown: %v", err)
 	}
 	for i := range repeatLimit {

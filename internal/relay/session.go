@@ -39,7 +39,8 @@ type session struct {
 	mark     *checkpoint.Watermark
 	stopping bool
 
-	cut atomic.Bool // a stop no longer waits for the end of the open transaction
+	compared bool        // with what the last session confirmed
+	cut      atomic.Bool // a stop no longer waits for the end of the open transaction
 }
 
 func newSession(r *Relay, db *catalog.DB, stream *wal.Stream, server catalog.Server, system wal.System,
@@ -121,11 +122,11 @@ func (s *session) stopper(ctx, live context.Context, read <-chan struct{}, cut c
 func (s *session) close(ctx context.Context) {
 	s.r.publisher.End()
 	_ = s.stream.Close()
-	s.r.resumed = resumePoint{
-		systemID: s.system.SystemID, timeline: s.system.Timeline,
-		confirmed: s.stream.Confirmed(), received: s.stream.ReceivedLSN(),
-	}
+	s.r.remember(s)
 	s.r.state.stream(nil)
+	for _, source := range []string{problemCatalog, problemTables} {
+		s.r.state.clear(source) // The watcher's, who has ended: the next checks look anew.
+	}
 	farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if s.db != nil {

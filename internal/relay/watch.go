@@ -3,11 +3,8 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
-
-	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
 )
@@ -30,15 +27,13 @@ const (
 // costs nothing but its answers; it is opened again at the next tick.
 type watcher struct {
 	s          *session
-	lastGood   pglogrepl.LSN // stream position when the publication was fine last
-	gap        bool          // since then the stream has lacked rows
 	checked    time.Time
 	saved      time.Time
 	terminated bool // the ordinary connection ended by an administrator's command
 }
 
 func (s *session) watch(ctx context.Context) error {
-	w := watcher{s: s, lastGood: s.start, checked: time.Now(), saved: time.Now()}
+	w := watcher{s: s, checked: time.Now(), saved: time.Now()}
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {
@@ -123,20 +118,20 @@ func (w *watcher) tables(ctx context.Context) error {
 	}
 	w.checked = time.Now()
 	if err == nil {
-		s.gate.open()
-		if w.gap {
-			s.r.log.Error("the publication is complete again: events committed in this range may be missing from the topics",
-				"after", w.lastGood.String(), "up_to", at.String())
+		if s.r.gap { // It ends here, however far we have read.
+			slot, _, err := s.db.Slot(ctx, s.r.cfg.Spec.Slot)
+			if err != nil {
+				return err
+			}
+			s.r.complete(slot.WALEnd)
 		}
+		s.r.lastGood = at
+		s.gate.open()
 		s.r.recoveredFrom(problemTables)
-		w.lastGood, w.gap = at, false
 		return nil
 	}
 	s.gate.close()
-	if w.gap = w.gap || check.Gap; w.gap {
-		err = fmt.Errorf("%w (rows committed after %s may be missing from the stream)", err, w.lastGood)
-	}
-	s.r.halted(problemTables, err)
+	s.r.halted(problemTables, s.r.gapped(err))
 	return nil
 }
 

@@ -38,6 +38,13 @@ func (e *ServerError) Error() string {
 	return fmt.Sprintf("%s: %s (SQLSTATE %s)", e.Op, e.Message, e.SQLState)
 }
 
+// Streaming reports that the server sent the error in the stream, where it
+// decodes, and not while the connection was made or the stream was started.
+func (e *ServerError) Streaming() bool { return e.Op == opStream }
+
+// opStream is the Op of what comes in the stream.
+const opStream = "read the replication stream"
+
 // SlotBusy reports that another connection holds the slot.
 func (e *ServerError) SlotBusy() bool { return e.SQLState == "55006" }
 
@@ -118,7 +125,7 @@ func newServerError(op string, pe *pgconn.PgError) *ServerError {
 }
 
 func streamError(m *pgproto3.ErrorResponse) *ServerError {
-	return newServerError("read the replication stream", pgconn.ErrorResponseToPgError(m))
+	return newServerError(opStream, pgconn.ErrorResponseToPgError(m))
 }
 
 func streamNotice(m *pgproto3.NoticeResponse) *ServerError {
