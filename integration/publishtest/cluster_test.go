@@ -117,7 +117,7 @@ func tooFewReplicas(t *testing.T, kafka *localstack.Kafka) {
 		if err := b.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		defer b.Start(context.Background())
+		t.Cleanup(func() { _ = b.Start(context.Background()) }) // For the next test, should this one end early.
 	}
 	within := s.insert("order", "k", "2", "3")
 	reason(t, r, topic, "Not Enough Replicas")

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
 	"github.com/cdc-relay/cdc-relay/integration/proxy"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
@@ -85,7 +87,8 @@ func (s *single) start() {
 type scene struct {
 	*testenv.Env
 	*admin
-	t *testing.T
+	t    *testing.T
+	conn *pgx.Conn
 }
 
 // newScene gives a test an outbox table of its own and the single broker.
@@ -105,7 +108,7 @@ func newSceneOn(t *testing.T, kafka *localstack.Kafka) *scene {
 	env.Brokers = kafka.Addrs()
 	env.Exec(`CREATE TABLE public.outbox
 		(id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, aggregatetype text, aggregateid text, payload text)`)
-	return &scene{Env: env, admin: newAdmin(t, env.Brokers), t: t}
+	return &scene{Env: env, admin: newAdmin(t, env.Brokers), t: t, conn: env.Conn()}
 }
 
 // start runs a relay that creates what is missing in Postgres, and waits until it is ready.
@@ -127,7 +130,7 @@ func (s *scene) stop(r *testenv.Relay) {
 // rows are confirmed.
 func (s *scene) insert(kind, key string, values ...string) (within string) {
 	s.t.Helper()
-	err := s.Conn().QueryRow(s.t.Context(), `WITH rows AS (
+	err := s.conn.QueryRow(s.t.Context(), `WITH rows AS (
 		INSERT INTO public.outbox (aggregatetype, aggregateid, payload)
 		SELECT $1, $2, v FROM unnest($3::text[]) WITH ORDINALITY AS u (v, n) ORDER BY n RETURNING id)
 		SELECT pg_current_wal_insert_lsn()::text FROM (SELECT count(*) FROM rows) AS done`, kind, key, values).Scan(&within)
@@ -140,7 +143,7 @@ func (s *scene) insert(kind, key string, values ...string) (within string) {
 // passed says whether the slot's confirmed position is beyond one that insert has returned.
 func (s *scene) passed(within string) (ok bool) {
 	s.t.Helper()
-	if err := s.Conn().QueryRow(s.t.Context(), `SELECT confirmed_flush_lsn > $1::pg_lsn FROM pg_replication_slots
+	if err := s.conn.QueryRow(s.t.Context(), `SELECT confirmed_flush_lsn > $1::pg_lsn FROM pg_replication_slots
 		WHERE slot_name = $2`, within, s.Slot).Scan(&ok); err != nil {
 		s.t.Fatal(err)
 	}

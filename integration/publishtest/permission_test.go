@@ -25,7 +25,8 @@ func TestPermissionWithdrawn(t *testing.T) {
 	s.revoke(order)
 	within := s.insert("order", "k", "2", "3")
 	s.insert("secret", "k", "1")
-	reason(t, r, order, secret, "the user lacks a permission on the topic")
+	reason(t, r, order+"[0] is halted", "Topic Authorization Failed",
+		"1 rows wait for topic "+secret, "the user lacks a permission on the topic")
 	s.insert("order", "k", "4")
 	s.insert("invoice", "k", "1")
 	s.Consume(invoice, 1, patience)

@@ -55,7 +55,7 @@ func TestRowLargerThanTheTopicTakes(t *testing.T) {
 	s.insert("invoice", "k", "neighbour")
 	s.Consume(other, 1, patience)
 	var id string
-	if err := s.Conn().QueryRow(t.Context(), `SELECT id FROM public.outbox WHERE payload = $1`, large).Scan(&id); err != nil {
+	if err := s.conn.QueryRow(t.Context(), `SELECT id FROM public.outbox WHERE payload = $1`, large).Scan(&id); err != nil {
 		t.Fatal(err)
 	}
 	reason(t, r, topic+"[0] is halted", `message id "`+id+`"`, "at position ", "Message Size Too Large")
