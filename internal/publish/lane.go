@@ -174,6 +174,10 @@ func (l *lane) send(ctx context.Context, b *batch) {
 		}
 	}
 	p.mu.Lock()
+	if l.gone { // Given up meanwhile, and the batch with it.
+		p.mu.Unlock()
+		return
+	}
 	l.charge(b)
 	// To seal may have taken a while: this is the last moment to find that the slot
 	// is no longer ours.

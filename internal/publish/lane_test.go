@@ -271,7 +271,7 @@ func TestSwallowed(t *testing.T) {
 // TestProducerID: nothing is sent before a producer id is there.
 func TestProducerID(t *testing.T) {
 	m := newModel("t", 1)
-	failures := 20
+	failures := 30
 	m.initFn = func() error {
 		if failures--; failures >= 0 {
 			return kafka.GroupLoadInProgress
@@ -287,6 +287,12 @@ func TestProducerID(t *testing.T) {
 		if len(r.p.Snapshot().Problems()) == 0 {
 			t.Error("the reason is not shown")
 		}
+		if r.logged("producer id") != 0 {
+			t.Errorf("a short failure is logged: %s", r.log.String())
+		}
 		r.drain(time.Minute)
+		if r.logged("no producer id") != 1 || r.logged("a producer id at last") != 1 {
+			t.Errorf("logged %s", r.log.String())
+		}
 	})
 }

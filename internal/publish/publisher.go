@@ -173,6 +173,10 @@ func (p *Publisher) Begin(s Session) {
 	p.End()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	select {
+	case <-p.reset: // It was meant for the session before.
+	default:
+	}
 	p.session = &session{Session: s, over: make(chan struct{})}
 	same := p.session.identity() == p.identity
 	p.identity = p.session.identity()
@@ -360,6 +364,7 @@ func (p *Publisher) Drained(ctx context.Context) error {
 // initProducer gets the producer id, without which no lane sends.
 func (p *Publisher) initProducer(ctx context.Context) {
 	pause := backoff{initial: p.cfg.RetryInitial, max: p.cfg.RetryMax}
+	began, logged := time.Now(), time.Time{}
 	for ctx.Err() == nil {
 		producer, err := p.broker.InitProducer(ctx)
 		p.mu.Lock()
@@ -370,10 +375,17 @@ func (p *Publisher) initProducer(ctx context.Context) {
 				t.wake()
 			}
 			p.mu.Unlock()
+			if !logged.IsZero() {
+				p.log.Info("a producer id at last", slog.Duration("after", time.Since(began)))
+			}
 			return
 		}
 		p.refusal = err.Error()
 		p.mu.Unlock()
+		if now := time.Now(); now.Sub(began) >= patience && now.Sub(logged) >= remindEvery && ctx.Err() == nil {
+			logged = now
+			p.log.Warn("no producer id, so nothing is sent; trying again", slog.String("reason", err.Error()))
+		}
 		sleep(ctx, pause.next())
 	}
 }

@@ -356,3 +356,22 @@ func TestRefused(t *testing.T) {
 		r.publish(r.record(2, "A-z_0.9", "k"))
 	})
 }
+
+// TestResetOfAPastSession: that a session should end is not said to the next one.
+func TestResetOfAPastSession(t *testing.T) {
+	m := newModel("t", 2)
+	run(t, publish.Config{}, m, func(r *rig) {
+		r.put(1)
+		r.drain(time.Second)
+		m.mu.Lock()
+		m.topics["t"] = m.topics["t"][:1]
+		m.mu.Unlock()
+		r.settle(5 * time.Second)
+		r.begin()
+		select {
+		case err := <-r.p.Reset():
+			t.Errorf("asked to end again: %v", err)
+		default:
+		}
+	})
+}
