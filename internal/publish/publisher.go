@@ -174,7 +174,7 @@ func (p *Publisher) Begin(s Session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-p.reset: // It was meant for the session before.
+	case <-p.reset: //nolint:errcheck // It was meant for the session before.
 	default:
 	}
 	p.session = &session{Session: s, over: make(chan struct{})}
