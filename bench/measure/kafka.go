@@ -3,7 +3,6 @@ package measure
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -68,26 +67,4 @@ func (l *Lab) recordsIn(ctx context.Context, name string) (int64, error) {
 		}
 	}
 	return sum, nil
-}
-
-// throttle sets the broker's quota for producers, in bytes a second; 0 removes it.
-func (l *Lab) throttle(ctx context.Context, bytesPerSecond float64) error {
-	entity := kmsg.NewAlterClientQuotasRequestEntryEntity()
-	entity.Type = "client-id" // Without a name: every client.
-	op := kmsg.NewAlterClientQuotasRequestEntryOp()
-	op.Key, op.Value, op.Remove = "producer_byte_rate", math.Round(bytesPerSecond), bytesPerSecond == 0
-	entry := kmsg.NewAlterClientQuotasRequestEntry()
-	entry.Entity, entry.Ops = append(entry.Entity, entity), append(entry.Ops, op)
-	request := kmsg.NewPtrAlterClientQuotasRequest()
-	request.Entries = append(request.Entries, entry)
-	response, err := request.RequestWith(ctx, l.client)
-	if err == nil {
-		if err = kerr.ErrorForCode(response.Entries[0].ErrorCode); err != nil && response.Entries[0].ErrorMessage != nil {
-			err = fmt.Errorf("%w (%s)", err, *response.Entries[0].ErrorMessage)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("set the quota of producers: %w", err)
-	}
-	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
+	"github.com/cdc-relay/cdc-relay/integration/proxy"
 )
 
 const (
@@ -28,6 +29,7 @@ type Lab struct {
 	relay  string
 	pg     *localstack.Postgres
 	kafka  *localstack.Kafka
+	slow   *proxy.Proxy // another way to Kafka, which can be made slow
 	client *kgo.Client
 	db     *pgx.Conn
 	slots  int // made so far; numbers their names
@@ -88,8 +90,12 @@ func (l *Lab) startServers(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	l.slow, err = proxy.New(func() string { return l.kafka.AddrsOf(localstack.Proxied)[0] })
+	if err != nil {
+		return err
+	}
 	l.kafka, err = localstack.StartKafka(ctx, localstack.KafkaConfig{
-		Progress: progress, Heap: "768m", FullJIT: true,
+		Progress: progress, Heap: "768m", FullJIT: true, Advertise: []string{l.slow.Addr()},
 		Properties: map[string]string{"log.segment.delete.delay.ms": "1000"},
 	})
 	if err != nil {
@@ -141,6 +147,9 @@ func (l *Lab) Close() error {
 	}
 	if l.client != nil {
 		l.client.Close()
+	}
+	if l.slow != nil {
+		errs = append(errs, l.slow.Close())
 	}
 	if l.kafka != nil {
 		errs = append(errs, l.kafka.Close())

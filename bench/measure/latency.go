@@ -52,7 +52,7 @@ func (l *Lab) Latency(ctx context.Context) ([]Latency, error) {
 	if err := l.createTopic(ctx, topicOf(slot)); err != nil {
 		return nil, err
 	}
-	relay, err := l.startRelay(ctx, slot)
+	relay, err := l.startRelay(ctx, slot, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -76,13 +76,13 @@ func (l *Lab) Latency(ctx context.Context) ([]Latency, error) {
 const latencyIDs = 100_000_000
 
 // startRelay starts "cdc-relay run" and waits until it streams.
-func (l *Lab) startRelay(ctx context.Context, slot string) (*relayChild, error) {
+func (l *Lab) startRelay(ctx context.Context, slot string, more map[string]any) (*relayChild, error) {
 	port, err := localstack.ReservePort()
 	if err != nil {
 		return nil, err
 	}
 	defer port.Release()
-	config, err := l.writeConfig(slot, port.Addr(), nil)
+	config, err := l.writeConfig(slot, port.Addr(), more)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/integration/proxy"
 )
 
 // Memory is what one huge transaction cost while Kafka took a tenth of what the relay can drain.
@@ -35,7 +37,7 @@ const (
 )
 
 // Memory measures the peak memory of the relay in one transaction of Options.MemoryRows rows of 1 KB, while the broker
-// takes a tenth of the rate at which the relay drains a smaller one.
+// takes a tenth of the rate at which the relay drains a smaller one: a proxy before it passes on no more.
 func (l *Lab) Memory(ctx context.Context) (Memory, error) {
 	m := Memory{Rows: l.opts.MemoryRows}
 	limit, err := l.probe(ctx, &m)
@@ -50,10 +52,9 @@ func (l *Lab) Memory(ctx context.Context) (Memory, error) {
 	if err := l.createTopic(ctx, topicOf(slot)); err != nil {
 		return m, err
 	}
-	if err := l.throttle(ctx, limit); err != nil {
-		return m, err
-	}
-	relay, err := l.startRelay(ctx, slot)
+	l.slow.Limit(proxy.ToServer, int(limit)/partitions) // of a connection; each lane has one
+	defer l.slow.Heal()
+	relay, err := l.startRelay(ctx, slot, map[string]any{"kafka.brokers": []string{l.slow.Addr()}})
 	if err != nil {
 		return m, err
 	}
@@ -67,7 +68,7 @@ func (l *Lab) Memory(ctx context.Context) (Memory, error) {
 	if err := relay.Stop(ctx, syscall.SIGTERM); err != nil {
 		return m, err
 	}
-	return m, errors.Join(l.throttle(ctx, 0), l.dropSlot(ctx, slot), l.deleteTopic(ctx, topicOf(slot)), l.clear(ctx))
+	return m, errors.Join(l.dropSlot(ctx, slot), l.deleteTopic(ctx, topicOf(slot)), l.clear(ctx))
 }
 
 // probe drains a transaction without a limit and returns a tenth of the bytes a second that Kafka took.

@@ -94,7 +94,7 @@ func (l *Lab) fill(ctx context.Context, transactions, size, more int) (pglogrepl
 		}
 	}
 	var end string
-	if err := l.db.QueryRow(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&end); err != nil {
+	if err := l.db.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&end); err != nil {
 		return 0, err
 	}
 	// This writes WAL, so that the server's end lies behind the position; and nothing is left to be written later.
