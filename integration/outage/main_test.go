@@ -62,7 +62,8 @@ func newLoad(t *testing.T, settings testenv.Settings, cfg checker.Config, opts .
 
 func (l *load) start(settings testenv.Settings) *testenv.Relay {
 	l.t.Helper()
-	r := l.env.StartRelay(testenv.RelayOptions{Settings: settings})
+	// Without the race detector, which the other packages use: here many rows and restarts count.
+	r := l.env.StartRelay(testenv.RelayOptions{Settings: settings, Plain: true})
 	r.WaitReady(patience)
 	return r
 }

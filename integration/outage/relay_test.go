@@ -34,10 +34,10 @@ func TestKills(t *testing.T) {
 func TestStopInLargeTransaction(t *testing.T) {
 	env := testenv.New(t)
 	topic := env.CreateTopic("order", 1)
-	settings := testenv.Settings{"shutdown_timeout": "1500ms", "limits.in_flight_bytes": "1MiB"}
+	settings := testenv.Settings{"shutdown_timeout": "1500ms", "limits.in_flight_bytes": "256KiB"}
 	r := env.StartRelay(testenv.RelayOptions{Settings: settings, Args: []string{"--init"}})
 	r.WaitReady(patience)
-	const rows = 200_000
+	const rows = 60_000
 	env.Exec(`INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload)
 		SELECT 'order', 'k', 'T', jsonb_build_object('n', g, 'filler', repeat('x', 500)) FROM generate_series(1, $1::int) g`, rows)
 	env.Consume(topic, 1, patience) // on its way

@@ -58,7 +58,11 @@ func TestPartitionsGrow(t *testing.T) {
 			s.grow(topic, n)
 		}
 		testenv.Until(t, patience, func(context.Context) error {
-			if end := s.ends(topic)[n-1]; end < 50 {
+			ends := s.ends(topic)
+			if len(ends) < n { // metadata that is a moment old
+				return fmt.Errorf("%d of %d partitions", len(ends), n)
+			}
+			if end := ends[n-1]; end < 50 {
 				return fmt.Errorf("partition %d has %d records", n-1, end)
 			}
 			return nil

@@ -197,7 +197,7 @@ func (p *postgres) refuses(t *testing.T) {
 		"verify-full, wrong authority":     {p.env, "relay", "127.0.0.1", "sslmode=verify-full&sslrootcert=OTHERCA", 78, "unknown authority", tlsNext},
 		"verify-full, system's":            {p.env, "relay", "127.0.0.1", "sslmode=verify-full", 78, "unknown authority", tlsNext},
 		"verify-full, wrong host":          {p.env, "relay", "0.0.0.0", "sslmode=verify-full&sslrootcert=CA", 78, "0.0.0.0", "host name"},
-		"unknown mode":                     {p.env, "relay", "127.0.0.1", "sslmode=strict", 78, "sslmode", "sslmode=verify-full"},
+		"unknown mode":                     {p.env, "relay", "127.0.0.1", "sslmode=strict", 78, "sslmode is invalid", "correct sslmode"},
 		"authority file missing":           {p.env, "relay", "127.0.0.1", "sslmode=verify-ca&sslrootcert=/nowhere/ca.crt", 78, "/nowhere/ca.crt", "sslmode"},
 		"no client certificate":            {p.env, "certified", "127.0.0.1", "sslmode=require", 77, "requires a valid client certificate", "sslcert"},
 		"client certificate of an unknown": {p.env, "certified", "127.0.0.1", "sslmode=require&sslcert=OTHERCERT&sslkey=OTHERKEY", 77, "unknown certificate authority", "sslcert"},
