@@ -108,7 +108,9 @@ func (f *fakeCatalog) answer(sql string, out *rows) {
 			f.onSlot(f)
 		}
 		*out = rows{{
-			"pgoutput", false, "shop", false, false, false, false, f.holder != 0, int(f.holder), "cdc-relay", "", null{}, "async",
+			"pgoutput", false, "shop", false, false, false, false, f.holder != 0, int(f.holder), "cdc-relay", "",
+			null{},
+			"async",
 			slotAt.String(), f.confirmed.String(), "reserved", "", -1, f.walEnd.String(), 0, 0, 0, 0, 0,
 		}}
 	case strings.Contains(sql, "cdc_relay_slots"):

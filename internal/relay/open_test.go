@@ -13,7 +13,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/broker"
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
-	"github.com/cdc-relay/cdc-relay/internal/wal"
 )
 
 // logBuffer is a log that may be read while it is written.
@@ -37,11 +36,11 @@ func (b *logBuffer) String() string {
 // acquired returns a session that has the slot and does not know yet where to go on.
 func acquired(t *testing.T, r *Relay, db *catalog.DB) *session {
 	t.Helper()
-	stream, _ := connectWalsender(t)
-	return newSession(r, db, stream, catalog.Server{Database: "shop", SystemID: "1", Timeline: 1},
-		wal.System{SystemID: "1", Timeline: 1, Database: "shop"}, slotAt)
+	s, _ := started(t, r, db)
+	return s
 }
 
+// fakeRelay returns a relay with a slot, a publication and a table.
 func fakeRelay(t *testing.T, log io.Writer) *Relay {
 	r := newRelay(t, newBrokers(), log)
 	r.cfg.Spec = catalog.Spec{Slot: "s", Publication: "p", Tables: []catalog.TableSpec{

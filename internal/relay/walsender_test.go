@@ -35,8 +35,9 @@ type walsender struct {
 	changed  chan struct{} // closed and replaced at each status and CopyDone
 }
 
-// connectWalsender returns a running stream and its other end.
-func connectWalsender(t *testing.T) (*wal.Stream, *walsender) {
+// started returns a session that has just got the slot, and the other end of its
+// stream.
+func started(t *testing.T, r *Relay, db *catalog.DB) (*session, *walsender) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -55,23 +56,21 @@ func connectWalsender(t *testing.T) (*wal.Stream, *walsender) {
 		accepted <- w
 		w.serve()
 	}()
-	conn, err := wal.Connect(t.Context(), wal.Config{
+	r.cfg.WAL = wal.Config{
 		URL: "postgres://relay@" + listener.Addr().String() + "/shop?sslmode=disable", Slot: "s", Publications: []string{"p"},
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
-	stream, err := conn.Start(t.Context(), wal.StartOptions{Confirmed: slotAt, ServerVersion: 180000})
+	server := catalog.Server{Version: 180000, Database: "shop", SystemID: "1", Timeline: 1}
+	s, err := r.start(t.Context(), db, server, catalog.Slot{Confirmed: slotAt})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := <-accepted
 	t.Cleanup(func() {
-		_ = stream.Close()
+		_ = s.stream.Close()
 		_ = w.conn.Close()
 		<-gone
 	})
-	return stream, w
+	return s, w
 }
 
 func (w *walsender) serve() {
@@ -88,7 +87,7 @@ func (w *walsender) serve() {
 		}
 		switch m := m.(type) {
 		case *pgproto3.Query:
-			w.send(&pgproto3.CopyBothResponse{})
+			w.send(answerOf(m.String)...)
 		case *pgproto3.CopyData:
 			w.note(func() {
 				w.statuses = append(w.statuses, pglogrepl.LSN(binary.BigEndian.Uint64(m.Data[9:])))
@@ -97,6 +96,22 @@ func (w *walsender) serve() {
 			w.note(func() { w.copyDone = true })
 			w.send(&pgproto3.CopyDone{})
 		}
+	}
+}
+
+func answerOf(command string) []pgproto3.BackendMessage {
+	if strings.HasPrefix(command, "START_REPLICATION") {
+		return []pgproto3.BackendMessage{&pgproto3.CopyBothResponse{}}
+	}
+	var fields pgproto3.RowDescription
+	for _, name := range []string{"systemid", "timeline", "xlogpos", "dbname"} {
+		fields.Fields = append(fields.Fields, pgproto3.FieldDescription{Name: []byte(name), DataTypeOID: 25, DataTypeSize: -1})
+	}
+	return []pgproto3.BackendMessage{
+		&fields,
+		&pgproto3.DataRow{Values: [][]byte{[]byte("1"), []byte("1"), []byte("0/2000"), []byte("shop")}},
+		&pgproto3.CommandComplete{CommandTag: []byte("IDENTIFY_SYSTEM")},
+		&pgproto3.ReadyForQuery{TxStatus: 'I'},
 	}
 }
 
@@ -274,9 +289,8 @@ func nowhere() catalog.Config {
 // begun returns a session that streams from a walsender, as begin leaves it.
 func begun(t *testing.T, r *Relay) (*session, *walsender) {
 	t.Helper()
-	stream, server := connectWalsender(t)
-	s := newSession(r, nil, stream, catalog.Server{}, wal.System{SystemID: "1", Timeline: 1}, slotAt)
-	r.publisher.Begin(publish.Session{SystemID: "1", Timeline: 1, WALEnd: 1 << 40, Alive: stream.Alive, Blocked: stream.Blocked})
+	s, server := started(t, r, nil)
+	r.publisher.Begin(publish.Session{SystemID: "1", Timeline: 1, WALEnd: 1 << 40, Alive: s.stream.Alive, Blocked: s.stream.Blocked})
 	r.state.stream(s)
 	return s, server
 }
