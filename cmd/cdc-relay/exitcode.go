@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -82,7 +84,18 @@ func explain(err error) (what, next string, code int) {
 	if e, ok := errors.AsType[*broker.Error](err); ok {
 		return strings.Replace(what, " ("+e.Hint+")", "", 1), e.Hint, brokerCode(e)
 	}
+	if disconnected(err) {
+		return what, "run it again once the server answers; it goes on where it stopped", exitUnreachable
+	}
 	return what, "", exitFailure
+}
+
+// disconnected reports whether the server went away in the middle of a run that does not wait for it.
+func disconnected(err error) bool {
+	if operation, ok := errors.AsType[*net.OpError](err); ok {
+		return operation.Op != "listen"
+	}
+	return errors.Is(err, wal.ErrEnded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 func replicationCode(e *wal.ServerError) int {

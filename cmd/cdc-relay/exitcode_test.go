@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -40,6 +43,9 @@ func TestExplain(t *testing.T) {
 		{&wal.ServerError{SQLState: "55006"}, exitSlotHeld, "", ""},
 		{&wal.ServerError{SQLState: "57P01"}, exitUnreachable, "", ""},
 		{&wal.ServerError{SQLState: "XX000", Hint: "look"}, exitFailure, "", "look"},
+		{fmt.Errorf("read the replication stream: %w", wal.ErrEnded), exitUnreachable, "", "run it again once the server answers; it goes on where it stopped"},
+		{fmt.Errorf("read the replication stream: %w", io.ErrUnexpectedEOF), exitUnreachable, "", ""},
+		{fmt.Errorf("read the replication stream: %w", &net.OpError{Op: "read", Err: syscall.ECONNRESET}), exitUnreachable, "", ""},
 		{&pgconn.PgError{Code: "42501"}, exitPrivilege, "", "let a DBA run what `cdc-relay init --print` shows, with --database-url for a role that may read everything"},
 		{&pgconn.PgError{Code: "57P03"}, exitUnreachable, "", ""},
 		{&pgconn.PgError{Code: "55006", Hint: "delete the rows"}, exitFailure, "", "delete the rows"},
