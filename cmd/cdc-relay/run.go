@@ -16,7 +16,10 @@ func newRun(a *app) *cobra.Command {
 		Short: "Relay until stopped",
 		Long: `run relays until SIGTERM or SIGINT, then sends what it has read, confirms it and exits 0.
 It waits for what heals by itself: a server or a broker that is unreachable, a slot held
-by another relay (it is then the standby). A second signal ends it at once.`,
+by another relay (it is then the standby). A second signal ends it at once.
+
+With --once it relays what is committed at the start and exits. Then nothing is waited for,
+except rows that cannot be published yet, such as those of a missing topic: set --timeout.`,
 		Example: `  cdc-relay run --config relay.yaml
   cdc-relay run --config relay.yaml --init
   cdc-relay run --config relay.yaml --once --timeout 5m`,

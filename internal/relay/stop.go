@@ -51,26 +51,40 @@ func (s *session) finishTransaction(live context.Context, read <-chan struct{}, 
 	}
 }
 
-// farewell confirms what was settled at last, makes sure that the server has
-// taken it, and saves it as the position of a clean stop. It runs when every
-// goroutine of the session has ended.
+// farewell confirms what was settled at last, saves it as the position of a
+// clean stop, and makes sure that the server has taken it. It runs when every
+// goroutine of the session has ended. The position is saved first, since the
+// end of the stream frees the slot, and from then on the row belongs to
+// whoever takes it.
 func (s *session) farewell(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	if err := s.settle(); err != nil {
 		s.r.log.Warn("cannot confirm the last position", "err", err)
 		return
 	}
-	if err := s.stream.Barrier(ctx); err != nil {
-		s.r.log.Warn("the server may not have taken the last position, rows after it may be sent again", "err", err)
-		return
-	}
-	if s.db == nil || s.db.Closed() {
-		return
-	}
-	if err := s.save(ctx, true); err != nil {
+	if err := s.saveLast(ctx); err != nil {
 		s.r.log.Warn("cannot save the position of the clean stop", "err", err)
 	}
+	barrier, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	if err := s.stream.Barrier(barrier); err != nil {
+		s.r.log.Warn("the server may not have taken the last position, rows after it may be sent again", "err", err)
+	}
+}
+
+// saveLast saves the position of a clean stop, over a new connection if a query
+// was broken off by the stop and took the connection with it.
+func (s *session) saveLast(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	if s.db == nil || s.db.Closed() {
+		db, err := s.r.openCatalog(ctx)
+		if err != nil {
+			return err
+		}
+		s.db = db
+	}
+	return s.save(ctx, true)
 }
 
 func (s *session) inTransaction() bool {
