@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -24,7 +23,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(readBuild().metric())
 	kafka, err := broker.Open(broker.Config{Brokers: []string{"127.0.0.1:1", "127.0.0.1:2"}}, log)

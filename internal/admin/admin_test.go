@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -80,7 +79,7 @@ func TestOnlyGet(t *testing.T) {
 // The server answers while it runs, ends with its context, and an address in use is an error at once.
 func TestServer(t *testing.T) {
 	t.Parallel()
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	s, err := Listen(Config{Listen: "127.0.0.1:0"}, source{}, prometheus.NewRegistry(), log)
 	if err != nil {
 		t.Fatal(err)
