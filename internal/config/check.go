@@ -112,6 +112,8 @@ func (k *checker) kafka() {
 	k.oneOf("kafka.compression", c.Compression, "none", "gzip", "snappy", "lz4", "zstd")
 	k.require("kafka.max_message_bytes", c.MaxMessageBytes >= 1<<10 && c.MaxMessageBytes <= 64<<20,
 		"out of range", "give 1KiB to 64MiB")
+	k.require("kafka.max_request_bytes", c.MaxRequestBytes >= min(c.MaxMessageBytes, 64<<20) && c.MaxRequestBytes <= 100<<20,
+		"out of range", "give kafka.max_message_bytes to 100MiB, above which brokers close the connection")
 	k.createTopics()
 	k.require("kafka.tls.cert_file", (c.TLS.CertFile == "") == (c.TLS.KeyFile == ""), "needed together with kafka.tls.key_file", "set both or none")
 	k.sasl()

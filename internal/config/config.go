@@ -107,6 +107,10 @@ type Kafka struct {
 	// below the topic's `max.message.bytes`.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes"`
 
+	// Largest record that is sent at all; a larger one halts the relay. Brokers close the connection on
+	// requests of more than 100 MiB (`socket.request.max.bytes`) without saying which record it was.
+	MaxRequestBytes Bytes `yaml:"max_request_bytes"`
+
 	// `false`: a row whose topic does not exist waits for it. A mapping: the relay creates the topic.
 	CreateTopics CreateTopics `yaml:"create_topics"`
 
@@ -207,7 +211,7 @@ func Default() Config {
 			FailoverSlot:     "auto",
 		},
 		Outbox:          Outbox{Table: Tables{{catalog.TableName{Schema: "public", Name: "outbox"}}}, RecordTime: "commit"},
-		Kafka:           Kafka{Compression: "none", MaxMessageBytes: 1 << 20},
+		Kafka:           Kafka{Compression: "none", MaxMessageBytes: 1 << 20, MaxRequestBytes: 64 << 20},
 		Routing:         Routing{Topic: "outbox.event.{aggregatetype}", Key: "{aggregateid}"},
 		Limits:          Limits{InFlightBytes: 16 << 20},
 		HTTP:            HTTP{Listen: "127.0.0.1:9640"},

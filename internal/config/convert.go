@@ -98,6 +98,7 @@ func (c *Config) Publish() publish.Config {
 	return publish.Config{
 		Compression:     c.Kafka.Compression,
 		MaxMessageBytes: int(c.Kafka.MaxMessageBytes),
+		MaxRequestBytes: int(c.Kafka.MaxRequestBytes),
 		InFlightBytes:   int(c.Limits.InFlightBytes),
 		CreateTopics:    c.createTopics(),
 	}

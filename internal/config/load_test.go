@@ -106,6 +106,7 @@ func someValues(t *testing.T) map[string]string {
 		"kafka.brokers":                          "x:1, y:2",
 		"kafka.compression":                      "zstd",
 		"kafka.max_message_bytes":                "512KiB",
+		"kafka.max_request_bytes":                "32MiB",
 		"kafka.create_topics.partitions":         "3",
 		"kafka.create_topics.replication_factor": "2",
 		"kafka.create_topics.config":             "{retention.ms: 1000}",
