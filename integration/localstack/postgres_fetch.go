@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 
@@ -66,6 +67,7 @@ func unpackPostgres(version embeddedpostgres.PostgresVersion, staging string) (s
 		BinariesPath(binaries).
 		DataPath(data).
 		Logger(io.Discard)).Start()
+	http.DefaultClient.CloseIdleConnections() // What the library has fetched with.
 	for _, name := range []string{"bin/initdb", "bin/postgres", "share"} {
 		if _, err := os.Stat(filepath.Join(binaries, name)); err != nil {
 			return "", startErr

@@ -150,3 +150,12 @@ func (b *Broker) InitProducer(ctx context.Context) (Producer, error) {
 //
 //nolint:revive // kafka-go's interface spells the name.
 func (r *initProducerRequest) ApiKey() protocol.ApiKey { return protocol.InitProducerId }
+
+// Broker implements protocol.BrokerMessage: any broker of the cluster will do, at
+// random. The bootstrap addresses would not: one of them may be dead.
+func (r *initProducerRequest) Broker(cluster protocol.Cluster) (protocol.Broker, error) {
+	for _, b := range cluster.Brokers {
+		return b, nil
+	}
+	return protocol.Broker{ID: -1}, nil
+}

@@ -361,12 +361,18 @@ func (p *Publisher) Drained(ctx context.Context) error {
 	}
 }
 
+// initTimeout bounds one attempt to get a producer id, which takes a broker
+// milliseconds: the next attempt may reach another one.
+const initTimeout = 3 * time.Second
+
 // initProducer gets the producer id, without which no lane sends.
 func (p *Publisher) initProducer(ctx context.Context) {
 	pause := backoff{initial: p.cfg.RetryInitial, max: p.cfg.RetryMax}
 	began, logged := time.Now(), time.Time{}
 	for ctx.Err() == nil {
-		producer, err := p.broker.InitProducer(ctx)
+		attempt, cancel := context.WithTimeout(ctx, initTimeout)
+		producer, err := p.broker.InitProducer(attempt)
+		cancel()
 		p.mu.Lock()
 		p.health.observe(err, time.Now())
 		if err == nil {
