@@ -176,21 +176,6 @@ func TestHashID(t *testing.T) {
 	}
 }
 
-func TestNewHistory(t *testing.T) {
-	t.Parallel()
-	a, err := position.NewHistory()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := position.NewHistory()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(a) != 32 || a == b {
-		t.Errorf("histories %q and %q, want two different ones of 32 digits", a, b)
-	}
-}
-
 func routing() position.Routing {
 	return position.Routing{
 		Slot: "s", Database: "d", Publications: []string{"p", "q"}, Messages: true, MessagePrefix: "m",

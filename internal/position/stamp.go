@@ -1,11 +1,8 @@
 package position
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/jackc/pglogrepl"
 )
@@ -153,15 +150,4 @@ func fnv1a[T ~string | ~[]byte](s T) uint64 {
 		h *= prime
 	}
 	return h
-}
-
-// NewHistory draws a random history id: 32 hex digits. A slot gets one when it is
-// created, and a new one whenever its log is found not to be the one that the
-// topics were written from.
-func NewHistory() (string, error) {
-	var b [16]byte
-	if _, err := io.ReadFull(rand.Reader, b[:]); err != nil {
-		return "", fmt.Errorf("draw history id: %w", err)
-	}
-	return hex.EncodeToString(b[:]), nil
 }
