@@ -9,7 +9,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 
+	"github.com/cdc-relay/cdc-relay/integration/localstack"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
@@ -205,7 +207,8 @@ func (a *admin) grant(topic string) {
 	a.try("grant", nil, response.Results[0].ErrorCode, response.Results[0].ErrorMessage)
 }
 
-// revoke takes everything from the user that grant gave for the topic, but leaves it the right to see it.
+// revoke takes from the user what grant gave for the topic, and waits until the broker knows: the answer to the request
+// comes from the controller.
 func (a *admin) revoke(topic string) {
 	a.t.Helper()
 	request := kmsg.NewPtrDeleteACLsRequest()
@@ -222,4 +225,31 @@ func (a *admin) revoke(topic string) {
 	if len(response.Results[0].MatchingACLs) == 0 {
 		a.t.Fatal("nothing to revoke")
 	}
+	testenv.Until(a.t, patience, func(ctx context.Context) error {
+		if a.mayWrite(ctx, topic) {
+			return errors.New("the broker still lets the user write")
+		}
+		return nil
+	})
+}
+
+// mayWrite asks the broker, as the user, whether the user may write to a topic.
+func (a *admin) mayWrite(ctx context.Context, topic string) bool {
+	a.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(shared.kafka.AddrsOf(localstack.SASLPlaintext)...),
+		kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer client.Close()
+	request := kmsg.NewPtrMetadataRequest()
+	name := kmsg.NewMetadataRequestTopic()
+	name.Topic = new(topic)
+	request.Topics, request.IncludeTopicAuthorizedOperations = append(request.Topics, name), true
+	response, err := request.RequestWith(ctx, client)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	t := response.Topics[0]
+	return t.ErrorCode == 0 && t.AuthorizedOperations&(1<<kmsg.ACLOperationWrite) != 0
 }

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	patience = 40 * time.Second
+	patience = 60 * time.Second // a halted lane tries again every 30 seconds
 	user     = "relay"
 	password = "s3cret-password"
 )

@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 )
@@ -11,13 +12,17 @@ func Until(t testing.TB, limit time.Duration, check func(ctx context.Context) er
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
+	var last error
 	for {
 		err := check(ctx)
 		if err == nil {
 			return
 		}
+		if last == nil || !errors.Is(err, context.DeadlineExceeded) {
+			last = err // A check that the limit cuts short says nothing.
+		}
 		if pause(ctx, 10*time.Millisecond) != nil {
-			t.Fatalf("not so within %v: %v", limit, err)
+			t.Fatalf("not so within %v: %v", limit, last)
 		}
 	}
 }
