@@ -28,6 +28,9 @@ type RelayOptions struct {
 	Environ []string
 	// Plain runs a binary without the race detector even when the test has it: to measure memory or speed.
 	Plain bool
+	// CrashAt arms a point of package internal/crash, as "point", "point:n" for its n-th pass or "point:n:stop": there
+	// the relay sends itself SIGKILL, or SIGSTOP.
+	CrashAt string
 }
 
 // Relay is the relay's command at work, as a child process. It is killed when the test ends, and what it has logged is
@@ -60,7 +63,7 @@ func (o *output) String() string {
 // StartRelay runs "cdc-relay run" and does not wait for anything.
 func (e *Env) StartRelay(opts RelayOptions) *Relay {
 	e.t.Helper()
-	binary, err := shared.binaries.get(raceEnabled && !opts.Plain)
+	binary, err := shared.binaries.get(build{race: raceEnabled && !opts.Plain, crashPoints: opts.CrashAt != ""})
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -74,6 +77,9 @@ func (e *Env) StartRelay(opts RelayOptions) *Relay {
 	r := &Relay{t: e.t, output: &output{}, http: "http://" + fmt.Sprint(settings["http.listen"])}
 	cmd := exec.Command(binary, append([]string{"run", "--config", e.WriteConfig(settings)}, opts.Args...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = r.output, r.output, environment(opts.Environ)
+	if opts.CrashAt != "" {
+		cmd.Env = append(cmd.Env, "CDC_RELAY_CRASH_AT="+opts.CrashAt)
+	}
 	if r.process, err = process.Start(cmd, process.Options{}); err != nil {
 		e.t.Fatal(err)
 	}
@@ -199,7 +205,7 @@ type Result struct {
 // Run runs "cdc-relay ARGS" to its end, for at most a minute. Add --config with [Env.WriteConfig] where it is wanted.
 func (e *Env) Run(args ...string) Result {
 	e.t.Helper()
-	binary, err := shared.binaries.get(raceEnabled)
+	binary, err := shared.binaries.get(build{race: raceEnabled})
 	if err != nil {
 		e.t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/checkpoint"
+	"github.com/cdc-relay/cdc-relay/internal/crash"
 	"github.com/cdc-relay/cdc-relay/internal/wal"
 )
 
@@ -200,6 +201,7 @@ func (s *session) settle() error {
 	if lsn == before {
 		return nil
 	}
+	crash.At(crash.Watermark)
 	if err := s.stream.Confirm(lsn); err != nil {
 		return fmt.Errorf("confirm %s: %w", lsn, err)
 	}

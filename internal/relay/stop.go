@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/crash"
 )
 
 // stop begins the end of a session: read no further than the end of the open
@@ -23,6 +25,7 @@ func (s *session) stop(live context.Context, timeout time.Duration, read <-chan 
 	drain, cancel := context.WithDeadline(live, deadline)
 	defer cancel()
 	<-read
+	crash.At(crash.Draining)
 	_ = r.publisher.Drained(drain) // what is left is counted below
 	r.left = r.publisher.Snapshot().Rows
 	if r.left > 0 || s.inTransaction() {
