@@ -6,6 +6,10 @@ TESTFLAGS     ?=
 MODULES       := $(patsubst %/go.mod,%,$(shell git ls-files -co --exclude-standard go.mod '*/go.mod'))
 MODULES       := $(subst go.mod,.,$(MODULES))
 
+# Suites that freeze, kill and promote servers of their own, or need three brokers: apart, since they take minutes.
+FAULTS := ./integration/faults/... ./integration/failover/... ./integration/cluster/... ./integration/fencing/...
+SLOW   := /integration/(faults|failover|cluster|fencing)(/|$$)
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -19,11 +23,19 @@ build: ## Build bin/cdc-relay, one static binary
 .PHONY: test
 test: ## Unit tests, then integration on the newest Postgres and one broker, all with -race
 	go test -race $(TESTFLAGS) ./...
-	go test -race $(TESTFLAGS) ./integration/... ./cmd/cdc-relay-demo/... ./bench/...
+	go test -race $(TESTFLAGS) $$(go list ./integration/... | grep -vE '$(SLOW)') ./cmd/cdc-relay-demo/... ./bench/...
 
 .PHONY: test-oldest
 test-oldest: ## What depends on the version of Postgres, on the oldest one
 	CDC_RELAY_TEST_POSTGRES=14 go test -race $(TESTFLAGS) ./integration/pipeline/... ./integration/outage/...
+
+.PHONY: test-faults
+test-faults: ## The fault lab for two minutes, failover of Postgres, three brokers, fencing
+	go test -race $(TESTFLAGS) $(FAULTS)
+
+.PHONY: mutants
+mutants: ## Break the relay on purpose, one promise at a time; each time a named test must fail
+	go run ./integration/mutants
 
 .PHONY: test-containers
 test-containers: ## The same rows through servers in containers; installs and starts Docker as root on Debian
