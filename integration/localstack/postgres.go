@@ -106,10 +106,7 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 func (p *Postgres) create(ctx context.Context) error {
 	passwordFile := p.dir.join("password")
 	for _, path := range []string{p.DataDir(), p.SocketDir()} {
-		if err := os.Mkdir(path, 0o700); err != nil {
-			return err
-		}
-		if err := giveAway(path); err != nil {
+		if err := ownedTree(path); err != nil {
 			return err
 		}
 	}
