@@ -111,7 +111,9 @@ func (b *Broker) hint(err error) string {
 	case errors.Is(err, kafka.IllegalSASLState):
 		return "the listener does not use SASL: remove kafka.sasl or use the SASL listener's port"
 	case errors.Is(err, kafka.TopicAuthorizationFailed):
-		return "the user lacks a permission on the topic: it needs Write and Describe"
+		return "the user lacks a permission on the topic: it needs Write and Describe, and Read to look at what was published last"
+	case errors.Is(err, kafka.TransactionalIDAuthorizationFailed):
+		return "the user lacks the permission to use kafka.transactional_id: it needs an ACL for Write on that TransactionalId"
 	case errors.Is(err, kafka.ClusterAuthorizationFailed):
 		return "the user lacks a permission on the cluster: it needs Write on a topic, or IdempotentWrite before Kafka 2.8"
 	case closed(err):

@@ -134,14 +134,24 @@ func (b *Broker) InitProducer(ctx context.Context) (Producer, error) {
 	if err != nil {
 		return Producer{}, b.fail(op, err)
 	}
+	p, err := producerOf(r)
+	if err != nil {
+		return Producer{}, b.fail(op, err)
+	}
+	return p, nil
+}
+
+// producerOf reads the answer to a request for a producer id. The id is not negative
+// when the error is nil.
+func producerOf(r protocol.Message) (Producer, error) {
 	res, ok := r.(*initproducerid.Response)
 	switch {
 	case !ok:
-		return Producer{}, b.fail(op, fmt.Errorf("unexpected answer %T", r))
+		return Producer{}, fmt.Errorf("unexpected answer %T", r)
 	case res.ErrorCode != 0:
-		return Producer{}, b.fail(op, kafka.Error(res.ErrorCode))
+		return Producer{}, kafka.Error(res.ErrorCode)
 	case res.ProducerID < 0:
-		return Producer{}, b.fail(op, fmt.Errorf("the broker answered with id %d", res.ProducerID))
+		return Producer{}, fmt.Errorf("the broker answered with id %d", res.ProducerID)
 	}
 	return Producer{ID: res.ProducerID, Epoch: res.ProducerEpoch}, nil
 }
