@@ -11,7 +11,8 @@
 //   - after each commit the writer notes the server's WAL position; at any moment a row that was noted at or before the
 //     slot's confirmed position is on its topic (nothing is confirmed too early).
 //
-// Second copies are counted, not judged.
+// Second copies are counted, and their causes are told apart by the record's position header and by its producer, which
+// the broker notes. Config.Repeats says which of them are faults.
 package checker
 
 import (
@@ -54,10 +55,17 @@ type Config struct {
 	Pause time.Duration
 	// Transactions ends Write after so many transactions of each writer. Default 0: it writes until its context ends.
 	Transactions int
+	// Rate is the most rows per second that all writers write together. Default 0: no limit.
+	Rate int
 	// Padding is the number of bytes that make each payload longer. Default 0.
 	Padding int
 	// Seed makes the choice of keys, sizes and rollbacks repeatable.
 	Seed uint64
+
+	// Repeats says which repeats are faults. Default: none.
+	Repeats Repeats
+	// Fenced says that a relay that has been replaced can write to no partition where its successor has.
+	Fenced bool
 }
 
 // Checker writes, samples and judges. Write, Watch and Read may run at the same time, each once.
@@ -68,6 +76,7 @@ type Checker struct {
 	mu      sync.Mutex // guards what follows
 	notes   map[string][]note
 	samples []sample
+	marks   []sample
 	seen    ledger
 	next    map[string]map[int32]int64 // offset after the last that Read has read, by topic and partition
 }
@@ -95,9 +104,9 @@ func New(cfg Config) (*Checker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open Kafka client: %w", err)
 	}
-	c := &Checker{cfg: cfg, client: client, notes: map[string][]note{}, next: map[string]map[int32]int64{}}
-	c.seen.keys = map[string]*history{}
-	return c, nil
+	return &Checker{
+		cfg: cfg, client: client, notes: map[string][]note{}, seen: newLedger(cfg.Fenced), next: map[string]map[int32]int64{},
+	}, nil
 }
 
 func setDefault(value *int, preset int) {
@@ -130,10 +139,13 @@ func (c *Checker) Setup(ctx context.Context) error {
 		return fmt.Errorf("set up checker: %w", err)
 	}
 	defer conn.Close(ctx)
+	ids := make([]string, c.cfg.Keys)
+	for i := range ids {
+		ids[i], _ = c.key(i)
+	}
 	_, err = conn.Exec(ctx, `CREATE TABLE public.checker_counter (key text PRIMARY KEY, number bigint NOT NULL)`)
-	for i := 0; i < c.cfg.Keys && err == nil; i++ {
-		id, _ := c.key(i)
-		_, err = conn.Exec(ctx, `INSERT INTO public.checker_counter VALUES ($1, 0)`, id)
+	if err == nil {
+		_, err = conn.Exec(ctx, `INSERT INTO public.checker_counter SELECT unnest($1::text[]), 0`, ids)
 	}
 	if err != nil {
 		return fmt.Errorf("set up checker: %w", err)
@@ -174,24 +186,77 @@ func (c *Checker) Report(ctx context.Context) (Report, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return judge(counters, &c.seen, c.notes, c.samples), nil
+	report := judge(counters, &c.seen, c.notes, c.samples)
+	judgeRepeats(&report, &c.seen, c.marks, c.cfg.Repeats)
+	return report, nil
 }
 
-// Wait calls Report until nothing is missing, or returns the last report when ctx ends.
+// Wait waits until nothing is missing and returns the report, or the last one when ctx ends.
 func (c *Checker) Wait(ctx context.Context) (Report, error) {
-	var last Report
+	var missing int64
 	for {
-		report, err := c.Report(ctx)
+		counters, err := c.counters(ctx)
 		if err == nil {
-			last = report
-			if report.Missing == 0 {
-				return report, nil
+			err = c.Read(ctx)
+		}
+		if err == nil {
+			if missing = c.missing(counters); missing == 0 {
+				return c.Report(ctx)
 			}
 		}
 		if pause(ctx, 100*time.Millisecond) != nil {
-			return last, errors.Join(fmt.Errorf("wait for delivery: %w", context.Cause(ctx)), err)
+			err = errors.Join(fmt.Errorf("wait for delivery, %d events missing: %w", missing, context.Cause(ctx)), err)
+			farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			report, last := c.Report(farewell)
+			return report, errors.Join(err, last)
 		}
 	}
+}
+
+// missing returns how many events are on no topic.
+func (c *Checker) missing(counters map[string]int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var missing int64
+	for key, count := range counters {
+		if h := c.seen.keys[key]; h != nil {
+			count -= h.highest // Fewer may be missing: there are later ones, perhaps. None is when this is 0.
+		}
+		missing += max(0, count)
+	}
+	return missing
+}
+
+// Mark is what a relay finds that starts now.
+type Mark struct {
+	// Confirmed is the slot's confirmed position.
+	Confirmed uint64
+	// Records is the number of records on the topics, Repeats how many of them are second and further copies.
+	Records, Repeats int
+	// Past is the number of rows that are on the topics and not confirmed.
+	Past int
+	// Half is the number of transactions of which some rows are on the topics and some are not.
+	Half int
+}
+
+// Mark notes what a relay finds that starts now. Call it when no relay runs, and every walsender of the slot is gone:
+// the judge takes every record that is on a topic then as one that the next relay can see. It is a sample, too.
+func (c *Checker) Mark(ctx context.Context) (Mark, error) {
+	found, err := c.connectAndSample(ctx)
+	if err != nil {
+		return Mark{}, err
+	}
+	if err := c.Read(ctx); err != nil {
+		return Mark{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.marks = append(c.marks, found)
+	return Mark{
+		Confirmed: found.confirmed, Records: c.seen.records, Repeats: len(c.seen.repeats),
+		Past: c.seen.past(found.confirmed), Half: len(c.seen.partial),
+	}, nil
 }
 
 // pause waits for d or for the end of ctx.

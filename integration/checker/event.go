@@ -8,15 +8,17 @@ import (
 
 // event is the payload of a row.
 type event struct {
-	ID         string `json:"id"` // the message id
-	Key        string `json:"key"`
-	Number     int64  `json:"number"`
-	RolledBack bool   `json:"rolled_back"` // the row is written to be rolled back
-	Padding    string `json:"padding"`
+	ID          string `json:"id"` // the message id
+	Key         string `json:"key"`
+	Number      int64  `json:"number"`
+	Transaction string `json:"transaction"`
+	Rows        int    `json:"rows"`        // of the transaction, without those that are rolled back
+	RolledBack  bool   `json:"rolled_back"` // the row is written to be rolled back
+	Padding     string `json:"padding"`
 }
 
-func newEvent(id, key string, number int64, rolledBack bool, length int) event {
-	return event{ID: id, Key: key, Number: number, RolledBack: rolledBack, Padding: padding(key, number, length)}
+func newEvent(id, key string, number int64, length int) event {
+	return event{ID: id, Key: key, Number: number, Padding: padding(key, number, length)}
 }
 
 // parseEvent returns the event of a record's value, and whether it is as it was written.

@@ -2,66 +2,9 @@ package checker
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"sort"
-	"strings"
 )
-
-// Report is what Checker has found. Only the numbers up to Duplicates are not faults.
-type Report struct {
-	// Committed is the number of events that are committed.
-	Committed int64
-	// Records is the number of records that were read.
-	Records int
-	// Samples is the number of confirmed positions that were looked at.
-	Samples int
-	// Duplicates is the number of second and further copies.
-	Duplicates int
-
-	// Missing is the number of committed events that are on no topic.
-	Missing int64
-	// OutOfOrder is the number of first copies that came before the first copy of an earlier event of their key.
-	OutOfOrder int
-	// Foreign is the number of records that should not be there at all: of rows that were rolled back or never
-	// committed, on another topic or in another partition than their key's, or with changed content.
-	Foreign int
-	// Early is the number of events that were confirmed before they were on their topic.
-	Early int
-
-	// Faults describes the first faults of each kind.
-	Faults []string
-}
-
-// OK says that nothing is wrong. Duplicates are not.
-func (r Report) OK() bool {
-	return r.Missing == 0 && r.OutOfOrder == 0 && r.Foreign == 0 && r.Early == 0
-}
-
-// String returns the report in one line, and the faults in further lines.
-func (r Report) String() string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "committed %d, records %d, duplicate %d, missing %d, out of order %d, foreign %d, confirmed early %d (%d samples)",
-		r.Committed, r.Records, r.Duplicates, r.Missing, r.OutOfOrder, r.Foreign, r.Early, r.Samples)
-	for _, fault := range r.Faults {
-		text.WriteString("\n  " + fault)
-	}
-	return text.String()
-}
-
-// place is where the records of a key are.
-type place struct {
-	topic     string
-	partition int32
-}
-
-// record is a record as read.
-type record struct {
-	place
-	offset  int64
-	key, id string
-	value   []byte
-}
 
 // sample is a confirmed position and where the topics ended after it was read.
 type sample struct {
@@ -69,78 +12,12 @@ type sample struct {
 	ends      map[string]map[int32]int64
 }
 
-// ledger is what was read, in the order of each partition.
-type ledger struct {
-	keys       map[string]*history
-	records    int
-	duplicates int
-	outOfOrder int
-	foreign    int
-	faults     map[string][]string // by kind
-}
-
-// history is what was read of one key.
-type history struct {
-	place
-	first   map[int64]copied // first copies by number
-	highest int64            // all numbers up to this one have been seen
-}
-
-// copied is a first copy: where it is, and of which message.
-type copied struct {
-	offset int64
-	id     string
-}
-
-// enter takes records of a partition in order of their offsets.
-func (l *ledger) enter(r record) {
-	l.records++
-	e, intact := parseEvent(r.value)
-	h := l.keys[e.Key]
-	if h == nil {
-		h = &history{place: r.place, first: map[int64]copied{}}
-	}
-	copyOf, known := h.first[e.Number]
-	switch where := fmt.Sprintf("%s/%d@%d: key %s number %d", r.topic, r.partition, r.offset, e.Key, e.Number); {
-	case !intact || r.key != e.Key || r.id != e.ID:
-		l.fault(&l.foreign, "foreign", "%s: content is not as written", where)
-	case e.RolledBack:
-		l.fault(&l.foreign, "foreign", "%s: rolled back", where)
-	case h.place != r.place:
-		l.fault(&l.foreign, "foreign", "%s: the key began in %s/%d", where, h.topic, h.partition)
-	case known && copyOf.id != e.ID:
-		l.fault(&l.foreign, "foreign", "%s: message %s, but at offset %d it is %s", where, e.ID, copyOf.offset, copyOf.id)
-	case known:
-		l.duplicates++
-	default:
-		if e.Number != h.highest+1 {
-			l.fault(&l.outOfOrder, "order", "%s: expected number %d", where, h.highest+1)
-		}
-		l.keys[e.Key] = h
-		h.first[e.Number] = copied{offset: r.offset, id: e.ID}
-		for _, next := h.first[h.highest+1]; next; _, next = h.first[h.highest+1] {
-			h.highest++
-		}
-	}
-}
-
-// fault counts a fault, and describes the first few of its kind.
-func (l *ledger) fault(count *int, kind, format string, args ...any) {
-	*count++
-	if l.faults == nil {
-		l.faults = map[string][]string{}
-	}
-	if len(l.faults[kind]) < 5 {
-		l.faults[kind] = append(l.faults[kind], fmt.Sprintf(format, args...))
-	}
-}
-
 // judge compares what was read with what is committed and what was confirmed.
 func judge(counters map[string]int64, seen *ledger, notes map[string][]note, samples []sample) Report {
 	more := ledger{} // Faults of this report alone.
 	r := Report{
-		Records: seen.records, Samples: len(samples), Duplicates: seen.duplicates,
-		OutOfOrder: seen.outOfOrder, Foreign: seen.foreign,
+		Records: seen.records, Samples: len(samples), Duplicates: len(seen.repeats),
+		OutOfOrder: seen.outOfOrder, Foreign: seen.foreign, Intruding: seen.intruding,
 	}
 	for key, count := range counters {
 		r.Committed += count
@@ -162,13 +39,37 @@ func judge(counters map[string]int64, seen *ledger, notes map[string][]note, sam
 		}
 		judgeSamples(&r, &more, key, h, notes[key], samples)
 	}
-	for _, faults := range []map[string][]string{seen.faults, more.faults} {
-		for _, kind := range faults {
+	r.describe(seen, &more)
+	return r
+}
+
+// judgeRepeats names the cause of each repeat and counts what the rule forbids.
+func judgeRepeats(r *Report, seen *ledger, marks []sample, rule Repeats) {
+	more := ledger{}
+	x := newExplainer(seen, marks, rule)
+	for _, repeat := range seen.repeats {
+		why, text := x.explain(repeat)
+		switch {
+		case why == late:
+			r.Late++
+		case why == unconfirmed:
+			r.Unconfirmed++
+		case rule != AnyRepeat:
+			more.fault(&r.Unexplained, "unexplained", "%s/%d@%d: key %s number %d: %s",
+				repeat.topic, repeat.partition, repeat.offset, repeat.key, repeat.number, text)
+		}
+	}
+	r.describe(&more)
+}
+
+// describe appends the descriptions of faults.
+func (r *Report) describe(ledgers ...*ledger) {
+	for _, l := range ledgers {
+		for _, kind := range l.faults {
 			r.Faults = append(r.Faults, kind...)
 		}
 	}
 	sort.Strings(r.Faults)
-	return r
 }
 
 // judgeSamples asks, at each sample, for the highest event of the key that was noted at or before the confirmed

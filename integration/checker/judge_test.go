@@ -15,13 +15,13 @@ type step struct {
 
 func ledgerOf(t *testing.T, steps []step) *ledger {
 	t.Helper()
-	l := &ledger{keys: map[string]*history{}}
+	l := newLedger(false)
 	for i, s := range steps {
 		id := s.id
 		if id == "" {
 			id = string(rune('a' + s.number))
 		}
-		e := newEvent(id, "k", s.number, false, 20)
+		e := newEvent(id, "k", s.number, 20)
 		r := record{place: place{"t", s.partition}, offset: int64(i), key: "k", id: id}
 		if s.change != nil {
 			s.change(&r, &e)
@@ -32,7 +32,7 @@ func ledgerOf(t *testing.T, steps []step) *ledger {
 		}
 		l.enter(r)
 	}
-	return l
+	return &l
 }
 
 func TestJudge(t *testing.T) {

@@ -73,9 +73,13 @@ func (c *Checker) enter(r *kgo.Record) {
 		return
 	}
 	in := record{place: place{topic: r.Topic, partition: r.Partition}, offset: r.Offset, key: string(r.Key), value: r.Value}
+	in.producer = producer{id: r.ProducerID, epoch: r.ProducerEpoch}
 	for _, header := range r.Headers {
-		if header.Key == "id" {
+		switch header.Key {
+		case "id":
 			in.id = string(header.Value)
+		case positionHeader:
+			in.position, _ = parsePosition(string(header.Value)) // None is one that no copy shares.
 		}
 	}
 	c.seen.enter(in)
@@ -131,32 +135,35 @@ func (c *Checker) ends(ctx context.Context) (map[string]map[int32]int64, error) 
 // confirmed must be there. A sample that is taken while no relay runs is exact; another can miss a row that was
 // confirmed too early and reached its topic before the second look.
 func (c *Checker) Sample(ctx context.Context) error {
+	_, err := c.connectAndSample(ctx)
+	return err
+}
+
+func (c *Checker) connectAndSample(ctx context.Context) (sample, error) {
 	conn, err := pgx.Connect(ctx, c.cfg.URL)
 	if err != nil {
-		return fmt.Errorf("sample the slot: %w", err)
+		return sample{}, fmt.Errorf("sample the slot: %w", err)
 	}
 	defer conn.Close(ctx)
 	return c.sample(ctx, conn)
 }
 
-func (c *Checker) sample(ctx context.Context, conn *pgx.Conn) error {
-	var confirmed *uint64
-	err := conn.QueryRow(ctx, `SELECT (confirmed_flush_lsn - '0/0'::pg_lsn)::bigint FROM pg_replication_slots
+func (c *Checker) sample(ctx context.Context, conn *pgx.Conn) (sample, error) {
+	var confirmed uint64
+	err := conn.QueryRow(ctx, `SELECT coalesce((confirmed_flush_lsn - '0/0'::pg_lsn)::bigint, 0) FROM pg_replication_slots
 		WHERE slot_name = $1`, c.cfg.Slot).Scan(&confirmed)
 	if err != nil {
-		return fmt.Errorf("sample slot %s: %w", c.cfg.Slot, err)
+		return sample{}, fmt.Errorf("sample slot %s: %w", c.cfg.Slot, err)
 	}
 	ends, err := c.ends(ctx)
 	if err != nil {
-		return fmt.Errorf("sample the ends of the topics: %w", err)
-	}
-	if confirmed == nil {
-		return nil
+		return sample{}, fmt.Errorf("sample the ends of the topics: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.samples = append(c.samples, sample{confirmed: *confirmed, ends: ends})
-	return nil
+	s := sample{confirmed: confirmed, ends: ends}
+	c.samples = append(c.samples, s)
+	return s, nil
 }
 
 // Watch takes a sample at every interval until ctx ends. Servers that are gone for a while cost it samples, no more.
@@ -172,8 +179,10 @@ func (c *Checker) Watch(ctx context.Context, interval time.Duration) {
 		if conn == nil {
 			conn, err = pgx.Connect(ctx, c.cfg.URL)
 		}
-		if err == nil && c.sample(ctx, conn) != nil && conn.IsClosed() {
-			conn = nil
+		if err == nil {
+			if _, err = c.sample(ctx, conn); err != nil && conn.IsClosed() {
+				conn = nil
+			}
 		}
 		_ = pause(ctx, interval)
 	}

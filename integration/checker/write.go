@@ -32,16 +32,18 @@ type writer struct {
 	c      *Checker
 	random *rand.Rand
 	conn   *pgx.Conn
+	due    time.Time // of the next transaction, as the rate has it
 }
 
 func (w *writer) run(ctx context.Context) error {
 	defer w.disconnect()
 	for done := 0; ctx.Err() == nil && (w.c.cfg.Transactions == 0 || done < w.c.cfg.Transactions); {
-		err := w.transaction(ctx)
+		rows := 1 + w.random.IntN(w.c.cfg.MaxRows)
+		err := w.transaction(ctx, rows)
 		switch {
 		case err == nil:
 			done++
-			_ = pause(ctx, w.c.cfg.Pause)
+			_ = pause(ctx, max(w.c.cfg.Pause, w.wait(rows)))
 		case permanent(err):
 			return fmt.Errorf("write events: %w", err)
 		default:
@@ -50,6 +52,19 @@ func (w *writer) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// wait returns how long to wait after a transaction of so many rows. What a slow server has kept from being written in
+// time is made up for, up to a second of it.
+func (w *writer) wait(rows int) time.Duration {
+	if w.c.cfg.Rate == 0 {
+		return 0
+	}
+	if longest := time.Now().Add(-time.Second); w.due.Before(longest) {
+		w.due = longest
+	}
+	w.due = w.due.Add(time.Duration(rows*w.c.cfg.Writers) * time.Second / time.Duration(w.c.cfg.Rate))
+	return time.Until(w.due)
 }
 
 // permanent says whether the server has refused a statement for what it says, not because it is going down (class 57),
@@ -77,7 +92,7 @@ func (w *writer) disconnect() {
 
 // transaction writes one transaction, and notes the WAL position once it knows that the transaction is committed. It is
 // not broken off by the end of ctx: a commit that is on its way would be missed by the first look at the counters.
-func (w *writer) transaction(ctx context.Context) error {
+func (w *writer) transaction(ctx context.Context, rows int) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	if w.conn == nil {
@@ -92,7 +107,7 @@ func (w *writer) transaction(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	numbers, err := w.fill(ctx, tx, rollBack)
+	numbers, err := w.fill(ctx, tx, rows, rollBack)
 	if err != nil {
 		return errors.Join(err, tx.Rollback(ctx))
 	}
@@ -116,10 +131,9 @@ func (w *writer) transaction(ctx context.Context) error {
 }
 
 // fill writes the rows of a transaction and returns the last number of each key.
-func (w *writer) fill(ctx context.Context, tx pgx.Tx, rollBack bool) (map[string]int64, error) {
-	count := 1 + w.random.IntN(w.c.cfg.MaxRows)
+func (w *writer) fill(ctx context.Context, tx pgx.Tx, rows int, rollBack bool) (map[string]int64, error) {
 	kinds := map[string]string{}
-	for range min(count, 4, w.c.cfg.Keys) {
+	for range min(rows, max(4, rows/10), w.c.cfg.Keys) {
 		key, kind := w.c.key(w.random.IntN(w.c.cfg.Keys))
 		kinds[key] = kind
 	}
@@ -127,16 +141,21 @@ func (w *writer) fill(ctx context.Context, tx pgx.Tx, rollBack bool) (map[string
 	if err != nil {
 		return nil, err
 	}
-	batch := &pgx.Batch{}
-	for range count {
+	batch, transaction := &pgx.Batch{}, newID()
+	insert := func(key string, number int64, rolledBack bool) {
+		e := newEvent(newID(), key, number, w.c.cfg.Padding)
+		e.Transaction, e.Rows, e.RolledBack = transaction, rows, rolledBack
+		w.insert(batch, kinds[key], e)
+	}
+	for range rows {
 		key := keys[w.random.IntN(len(keys))]
 		if !rollBack && w.random.Float64() < w.c.cfg.Rollbacks {
 			batch.Queue("SAVEPOINT attempt")
-			w.insert(batch, kinds[key], newEvent(newID(), key, numbers[key]+1, true, w.c.cfg.Padding))
+			insert(key, numbers[key]+1, true)
 			batch.Queue("ROLLBACK TO SAVEPOINT attempt")
 		}
 		numbers[key]++
-		w.insert(batch, kinds[key], newEvent(newID(), key, numbers[key], rollBack, w.c.cfg.Padding))
+		insert(key, numbers[key], rollBack)
 	}
 	for key, number := range numbers {
 		batch.Queue("UPDATE public.checker_counter SET number = $2 WHERE key = $1", key, number)
