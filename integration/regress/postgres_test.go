@@ -1,0 +1,122 @@
+package regress_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/integration/checker"
+	"github.com/cdc-relay/cdc-relay/integration/testenv"
+)
+
+// A walsender that stops in the middle, its connection open, is given up. It holds the slot for as long as it exists;
+// that is waited out.
+func TestFrozenWalsender(t *testing.T) {
+	s := newScene(t)
+	topic := s.CreateTopic("order", 1)
+	r := s.start(testenv.Settings{"postgres.wal_sender_timeout": "2s"})
+	s.settled(s.insert(1, 1, 0))
+	sender := s.slot("active_pid")
+	pid, err := strconv.Atoi(sender)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	resume := func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // It may be gone.
+	defer resume()
+	within := s.insert(2, 2, 0)
+	says(t, r, 503, "postgres")
+	says(t, r, 200, "standby")
+	says(t, r, 200, "held by process "+sender)
+	s.held(within)
+	resume()
+	s.settled(within)
+	says(t, r, 200, "leader")
+	s.settled(s.insert(3, 3, 0))
+	s.once(topic, 3)
+	s.stop(r)
+}
+
+// Whatever ends the connections, and however the settings of the role would, both come back by themselves, and nothing is
+// lost, reordered or repeated.
+func TestServerEndsConnections(t *testing.T) {
+	s := newScene(t)
+	s.CreateTopic("order", 4)
+	s.Exec(`ALTER TABLE public.outbox ADD type text, ALTER id DROP IDENTITY, ALTER id TYPE text`)
+	s.Exec(`ALTER DATABASE ` + s.Slot + ` SET idle_session_timeout = '1s'`)
+	s.Exec(`ALTER DATABASE ` + s.Slot + ` SET statement_timeout = '1s'`)
+	c, err := checker.New(checker.Config{
+		URL: s.URL, Slot: s.Slot, Brokers: s.Brokers, TopicPrefix: s.Prefix, Rollbacks: 0.1, Pause: 2 * time.Millisecond, Seed: 11,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := s.start(nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	wrote, watched := make(chan error, 1), make(chan struct{})
+	go func() { wrote <- c.Write(ctx) }()
+	go func() { defer close(watched); c.Watch(ctx, 100*time.Millisecond) }()
+
+	const ours = `SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND application_name = 'cdc-relay'`
+	before := s.text(ours)
+	every(time.Second, 3*time.Second, func() {
+		if now := s.text(ours); now != before || len(strings.Fields(now)) != 2 {
+			t.Errorf("the relay's backends %s became %s under the settings of the role", before, now)
+		}
+	})
+	back := func() {
+		t.Helper()
+		testenv.Until(t, patience, func(context.Context) error {
+			if now := s.text(ours); len(strings.Fields(now)) != 2 || now == before || s.slot("active_pid") == "" {
+				return errors.New("the relay does not have both connections")
+			}
+			return nil
+		})
+		r.WaitReady(patience)
+		before = s.text(ours)
+	}
+	for range 3 {
+		s.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'cdc-relay'`)
+		back()
+	}
+	server, err := testenv.Postgres(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	back()
+
+	cancel()
+	<-watched
+	if err := <-wrote; err != nil {
+		t.Fatal(err)
+	}
+	judging, done := context.WithTimeout(t.Context(), time.Minute)
+	defer done()
+	report, err := c.Wait(judging)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(report.String())
+	if !report.OK() || report.Duplicates > 0 {
+		t.Errorf("lost, reordered or repeated: %s", report.String())
+	}
+	if _, body, err := r.Get(t.Context(), "/metrics"); err != nil || !strings.Contains(body, "cdc_relay_replication_reconnects_total") {
+		t.Errorf("no metrics any more (%v)", err)
+	}
+	s.stop(r)
+}
