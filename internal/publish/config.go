@@ -17,6 +17,9 @@ const (
 	DefaultInFlightBytes   = 16 << 20
 	DefaultRetryInitial    = 100 * time.Millisecond
 	DefaultRetryMax        = 2 * time.Second
+
+	DefaultResumeMaxRecords = 100_000
+	DefaultResumeMaxBytes   = 64 << 20
 )
 
 // Config says how records are published. Zero values take the defaults.
@@ -50,6 +53,18 @@ type Config struct {
 	// A short maximum is what lets a lane go on within seconds after an outage.
 	// Default to DefaultRetryInitial and DefaultRetryMax.
 	RetryInitial, RetryMax time.Duration
+	// Resume has each lane read its partition before it writes to it, and go on
+	// behind what an earlier process has published. Without it all that was not
+	// confirmed is published again.
+	Resume bool
+	// ResumeMaxRecords and ResumeMaxBytes bound what is read of one partition; what
+	// lies further back is published again. Default to DefaultResumeMaxRecords and
+	// DefaultResumeMaxBytes.
+	ResumeMaxRecords, ResumeMaxBytes int
+	// TransactionalID, if not empty, has each session raise the epoch of its producer
+	// id, so that partitions refuse what an earlier process still sends once this one
+	// has written to them. No transactions are used. Two relays must not share it.
+	TransactionalID string
 }
 
 // Validate returns every problem of the configuration, joined.
@@ -65,6 +80,8 @@ func (c Config) Validate() error {
 		{"kafka.max_message_bytes", c.MaxMessageBytes, 1 << 10},
 		{"kafka.max_request_bytes", c.MaxRequestBytes, 1 << 10},
 		{"limits.in_flight_bytes", c.InFlightBytes, 4 * chunkBytes},
+		{"resume.max_records", c.ResumeMaxRecords, 1},
+		{"resume.max_bytes", c.ResumeMaxBytes, 1 << 20},
 	} {
 		if f.n != 0 && f.n < f.min {
 			errs = append(errs, fmt.Errorf("%s: %d is below the minimum of %d", f.name, f.n, f.min))
@@ -101,6 +118,8 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxMessageBytes, DefaultMaxMessageBytes)
 	def(&c.MaxRequestBytes, DefaultMaxRequestBytes)
 	def(&c.InFlightBytes, DefaultInFlightBytes)
+	def(&c.ResumeMaxRecords, DefaultResumeMaxRecords)
+	def(&c.ResumeMaxBytes, DefaultResumeMaxBytes)
 	if c.RetryInitial == 0 {
 		c.RetryInitial = DefaultRetryInitial
 	}

@@ -109,7 +109,7 @@ func (l *lane) next(now time.Time) (b *batch, wait time.Duration, ok bool) {
 	}
 	if l.batch == nil {
 		l.skip()
-		if l.queue.len() == 0 || p.producer.ID < 0 {
+		if l.queue.len() == 0 {
 			return nil, 0, true
 		}
 	}
@@ -122,8 +122,8 @@ func (l *lane) next(now time.Time) (b *batch, wait time.Duration, ok bool) {
 			return nil, alivePoll, true
 		}
 	}
-	if l.batch == nil {
-		l.take()
+	if l.batch == nil && !l.take() {
+		return nil, 0, true
 	}
 	l.batch.inFlight = true
 	return l.batch, 0, true
@@ -145,16 +145,21 @@ func (l *lane) skip() {
 	}
 }
 
-// take makes the first rows of the queue the lane's batch.
-func (l *lane) take() {
+// take makes the first rows of the queue the lane's batch. It reports false while
+// there is no producer id to send it with.
+func (l *lane) take() bool {
 	p := l.p
+	producer, epoch, first, ok := p.number(l.sequence)
+	if !ok {
+		return false
+	}
 	b, _ := p.batches.Get().(*batch)
 	if b == nil {
 		b = new(batch)
 	}
 	*b = batch{
 		session: p.session, prefixes: b.prefixes, pieces: b.pieces, payload: b.payload,
-		producer: p.producer.ID, epoch: p.producer.Epoch + l.sequence.epoch, sequence: l.sequence.next,
+		producer: producer, epoch: epoch, sequence: first,
 	}
 	limit := p.cfg.MaxMessageBytes
 	if l.maxBytes > 0 {
@@ -162,6 +167,7 @@ func (l *lane) take() {
 	}
 	b.collect(&l.queue, limit, l.maxRows)
 	l.batch = b
+	return true
 }
 
 // send makes one attempt to publish the batch.
@@ -272,7 +278,7 @@ const maxShrunkRows = 1 << 16
 // cases the rows are published again, in a new epoch: a repeat at worst.
 func (l *lane) swallowed(b *batch, base int64) {
 	last := l.sequence.last
-	if !l.sequence.raise() {
+	if !l.p.raise(l.sequence) {
 		l.retryAt = time.Now().Add(haltPause)
 		l.halt(b, outcome{err: fmt.Errorf("producer epochs are used up: restart the relay")}, time.Now())
 		return
@@ -391,7 +397,7 @@ func (l *lane) giveUp() {
 			l.late(b)
 		}
 		// Its numbers must not go to other rows while it may still be appended.
-		l.sequence.raise()
+		l.p.raise(l.sequence)
 		l.release()
 	}
 	l.drop(l.queue.len())

@@ -147,7 +147,7 @@ func TestTooLarge(t *testing.T) {
 	m.maxBytes = 4096
 	run(t, publish.Config{}, m, func(r *rig) {
 		m.mu.Lock()
-		m.topics["other"] = []*modelPartition{{sent: map[string]string{}}}
+		m.topics["other"] = []*modelPartition{newPartition()}
 		m.mu.Unlock()
 		m.latency = 50 * time.Millisecond
 		r.put(100)
@@ -250,7 +250,7 @@ func TestSwallowed(t *testing.T) {
 		r.put(5)
 		r.drain(time.Second)
 		m.mu.Lock()
-		m.topics["t"][0] = &modelPartition{sent: map[string]string{}}
+		m.topics["t"][0] = newPartition()
 		m.mu.Unlock()
 		r.put(1)
 		r.drain(time.Second)
@@ -259,7 +259,7 @@ func TestSwallowed(t *testing.T) {
 		r.wantValues("t", 0, "5 5 6")
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if p := m.topics["t"][0]; p.epoch != 1 || p.recent[len(p.recent)-1].first != 1 {
+		if p := m.topics["t"][0].producers[7]; p.epoch != 1 || p.recent[len(p.recent)-1].first != 1 {
 			t.Errorf("epoch %d, batches %+v", p.epoch, p.recent)
 		}
 		if r.logged("new producer epoch") != 1 {

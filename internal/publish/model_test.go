@@ -3,7 +3,6 @@ package publish_test
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -42,20 +41,24 @@ const (
 // five, refuses gaps (45), and never compares the content. It complains when a
 // sequence number is given to other rows while a batch with it may still arrive.
 type modelBroker struct {
-	mu       sync.Mutex
-	topics   map[string][]*modelPartition
-	latency  time.Duration
-	maxBytes int
-	refuse   func(value string) bool // rows refused with 87
-	names    bool                    // name the refused rows
-	created  []string
-	settings func(topic string) (broker.TopicSettings, error)
-	createFn func(name string) error
-	initFn   func() error
-	pingFn   func(ctx context.Context) error
-	produced int
-	appended int
-	problems []string
+	mu        sync.Mutex
+	topics    map[string][]*modelPartition
+	latency   time.Duration
+	maxBytes  int
+	refuse    func(value string) bool // rows refused with 87
+	names     bool                    // name the refused rows
+	created   []string
+	settings  func(topic string) (broker.TopicSettings, error)
+	createFn  func(name string) error
+	initFn    func() error
+	pingFn    func(ctx context.Context) error
+	producers int              // ids given out
+	epochs    map[string]int16 // of transactional ids
+	perFetch  int              // records of one answer, 0 is ten
+	fetches   int
+	produced  int
+	appended  int
+	problems  []string
 	// unanswered are batches whose request ended without an answer: a transport may
 	// read them at any later time.
 	unanswered []unanswered
@@ -79,26 +82,40 @@ func (m *modelBroker) verify() {
 }
 
 type modelPartition struct {
-	faults []fault
-	log    []modelRecord
-	epoch  int16
-	known  bool
-	recent []modelBatch // the last five
-	late   [][]byte
+	faults    []fault
+	log       []modelRecord // by offset
+	first     int64         // where the log starts
+	hidden    int           // records above the high watermark
+	producers map[int64]*modelProducer
+	late      [][]byte
 	// sent maps a sequence number to the batch that may have been written with it.
 	sent map[string]string
 	hold chan struct{} // while not nil attempts wait for it, or time out
+	// reads are the errors of the next requests that read; nil is none.
+	reads  []error
+	onRead func() // called before each request that reads, without the lock
+}
+
+func newPartition() *modelPartition {
+	return &modelPartition{producers: map[int64]*modelProducer{}, sent: map[string]string{}}
+}
+
+// modelProducer is what a partition remembers of one producer id.
+type modelProducer struct {
+	epoch  int16
+	recent []modelBatch // the last five
 }
 
 type modelRecord struct {
 	key, value string
+	header     []byte // the position header, nil for other writers' records
 	stamp      position.Stamp
 	time       time.Time
-	order      int // over all partitions
+	order      int  // over all partitions
+	gone       bool // compacted away
 }
 
 type modelBatch struct {
-	epoch       int16
 	first, last int32
 	offset      int64
 	raw         string
@@ -116,7 +133,7 @@ func (m *modelBroker) grow(topic string, partitions int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for len(m.topics[topic]) < partitions {
-		m.topics[topic] = append(m.topics[topic], &modelPartition{sent: map[string]string{}})
+		m.topics[topic] = append(m.topics[topic], newPartition())
 	}
 }
 
@@ -130,7 +147,10 @@ func (m *modelBroker) InitProducer(context.Context) (broker.Producer, error) {
 			return broker.Producer{ID: -1}, err
 		}
 	}
-	return broker.Producer{ID: 7}, nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.producers++
+	return broker.Producer{ID: int64(6 + m.producers)}, nil
 }
 
 func (m *modelBroker) Partitions(_ context.Context, topic string) (int, error) {
@@ -275,7 +295,7 @@ func (m *modelBroker) attempt(p *modelPartition, raw []byte, f fault) (broker.Pr
 func (m *modelBroker) mayBeWritten(p *modelPartition, raw []byte) {
 	h := readHeader(raw)
 	for i := range h.count {
-		p.sent[fmt.Sprint(h.epoch, "/", h.sequence+int32(i))] = string(raw)
+		p.sent[h.number(i)] = string(raw)
 	}
 }
 
@@ -288,7 +308,7 @@ func (m *modelBroker) append(p *modelPartition, raw []byte) broker.Produced {
 		return broker.Produced{Code: int(kafka.InvalidMessage)}
 	}
 	for i := range h.count {
-		key := fmt.Sprint(h.epoch, "/", h.sequence+int32(i))
+		key := h.number(i)
 		if before, ok := p.sent[key]; ok && before != string(raw) {
 			m.complain("sequence %s was given to other bytes while undecided", key)
 		}
@@ -299,18 +319,21 @@ func (m *modelBroker) append(p *modelPartition, raw []byte) broker.Produced {
 	if res, bad := m.refused(records); bad {
 		return res
 	}
-	b := modelBatch{epoch: h.epoch, first: h.sequence, last: h.sequence + int32(h.count) - 1, raw: string(raw)}
+	b := modelBatch{first: h.sequence, last: h.sequence + int32(h.count) - 1, raw: string(raw)}
+	w := p.producers[h.producer]
 	switch {
-	case !p.known:
-	case h.epoch < p.epoch:
+	case w == nil:
+		w = &modelProducer{epoch: h.epoch}
+		p.producers[h.producer] = w
+	case h.epoch < w.epoch:
 		return broker.Produced{Code: int(kafka.InvalidProducerEpoch)}
-	case h.epoch > p.epoch:
+	case h.epoch > w.epoch:
 		if h.sequence != 0 {
 			return broker.Produced{Code: int(kafka.OutOfOrderSequenceNumber)}
 		}
-		p.recent = nil
+		*w = modelProducer{epoch: h.epoch}
 	default:
-		for _, r := range p.recent {
+		for _, r := range w.recent {
 			if r.first == b.first && r.last == b.last {
 				if r.raw != b.raw {
 					m.complain("a batch with sequence %d was swallowed", b.first)
@@ -318,20 +341,24 @@ func (m *modelBroker) append(p *modelPartition, raw []byte) broker.Produced {
 				return broker.Produced{BaseOffset: r.offset}
 			}
 		}
-		if n := len(p.recent); n > 0 && p.recent[n-1].last+1 != b.first {
+		if n := len(w.recent); n > 0 && w.recent[n-1].last+1 != b.first {
 			return broker.Produced{Code: int(kafka.OutOfOrderSequenceNumber)}
 		}
 	}
 	b.offset = int64(len(p.log))
-	p.known, p.epoch = true, h.epoch
-	p.recent = append(p.recent, b)
-	p.recent = p.recent[max(0, len(p.recent)-5):]
+	w.recent = append(w.recent, b)
+	w.recent = w.recent[max(0, len(w.recent)-5):]
+	m.write(p, records...)
+	return broker.Produced{BaseOffset: b.offset}
+}
+
+// write appends records, whoever wrote them.
+func (m *modelBroker) write(p *modelPartition, records ...modelRecord) {
 	for i := range records {
 		m.appended++
 		records[i].order = m.appended
 	}
 	p.log = append(p.log, records...)
-	return broker.Produced{BaseOffset: b.offset}
 }
 
 func (m *modelBroker) refused(records []modelRecord) (broker.Produced, bool) {
@@ -349,62 +376,4 @@ func (m *modelBroker) refused(records []modelRecord) (broker.Produced, bool) {
 		}
 	}
 	return res, bad
-}
-
-type batchHeader struct {
-	producer int64
-	epoch    int16
-	sequence int32
-	count    int
-}
-
-func readHeader(raw []byte) batchHeader {
-	return batchHeader{
-		producer: int64(binary.BigEndian.Uint64(raw[43:])),
-		epoch:    int16(binary.BigEndian.Uint16(raw[51:])),
-		sequence: int32(binary.BigEndian.Uint32(raw[53:])),
-		count:    int(binary.BigEndian.Uint32(raw[57:])),
-	}
-}
-
-// readRecords decodes a batch with kafka-go's reader, which checks the checksum.
-func readRecords(raw []byte) ([]modelRecord, error) {
-	set := binary.BigEndian.AppendUint32(nil, uint32(len(raw)))
-	var rs protocol.RecordSet
-	if _, err := rs.ReadFrom(bytes.NewReader(append(set, raw...))); err != nil {
-		return nil, err
-	}
-	var out []modelRecord
-	for {
-		r, err := rs.Records.ReadRecord()
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
-		if err != nil {
-			return out, err
-		}
-		rec := modelRecord{time: r.Time}
-		if rec.key, err = text(r.Key); err != nil {
-			return out, err
-		}
-		if rec.value, err = text(r.Value); err != nil {
-			return out, err
-		}
-		for _, h := range r.Headers {
-			if h.Key == position.Header {
-				if rec.stamp, err = position.Parse(h.Value); err != nil {
-					return out, err
-				}
-			}
-		}
-		out = append(out, rec)
-	}
-}
-
-func text(b protocol.Bytes) (string, error) {
-	if b == nil {
-		return "<null>", nil
-	}
-	data, err := protocol.ReadAll(b)
-	return string(data), err
 }

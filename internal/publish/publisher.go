@@ -38,6 +38,17 @@ type Broker interface {
 	Refresh()
 	// Ping asks a broker for an answer on the wire.
 	Ping(ctx context.Context) error
+	// Offsets returns the bounds of what a partition holds.
+	Offsets(ctx context.Context, topic string, partition int) (broker.Offsets, error)
+	// Fetch calls each for the data records of a partition from offset on, about
+	// maxBytes and at most to the high watermark, with the value of the record's
+	// last header of that name, and returns the next offset to read. A value is
+	// valid until each returns.
+	Fetch(ctx context.Context, topic string, partition int, offset int64, maxBytes int, header string,
+		each func(offset int64, value []byte)) (next int64, err error)
+	// InitTransactional returns the producer id of a transactional id with a raised
+	// epoch; known is the producer in use, or {-1, -1}.
+	InitTransactional(ctx context.Context, transactionalID string, known broker.Producer) (broker.Producer, error)
 }
 
 var _ Broker = (*broker.Broker)(nil)
@@ -52,8 +63,12 @@ type Session struct {
 	Timeline    uint32
 	History     uint64
 	Fingerprint uint64
-	// WALEnd is the server's WAL end as read when the slot was acquired. A lane that
-	// has settled a position beyond it has seen another history and forgets it.
+	// Start is the slot's confirmed position when the session began: a transaction
+	// that commits before it is not sent again.
+	Start pglogrepl.LSN
+	// WALEnd is the server's WAL end as read when the slot was acquired: what commits
+	// from there on cannot have been published before. A lane that has settled a
+	// position beyond it has seen another history and forgets it.
 	WALEnd pglogrepl.LSN
 	// Alive reports whether the slot is still believed to be ours. It is asked
 	// right before a batch is written for the first time, from many goroutines and
@@ -317,6 +332,10 @@ func (p *Publisher) Settled() <-chan struct{} { return p.settled }
 // the session has to be ended and begun anew from the confirmed position.
 func (p *Publisher) Reset() <-chan error { return p.reset }
 
+// Passed tells that the stream has passed every transaction whose commit LSN is
+// below lsn: their rows have been handed over. It is cheap enough for every commit.
+func (p *Publisher) Passed(pglogrepl.LSN) {}
+
 // Blocked reports whether Publish is waiting for memory.
 func (p *Publisher) Blocked() bool {
 	p.mu.Lock()
@@ -358,41 +377,6 @@ func (p *Publisher) Drained(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
-}
-
-// initTimeout bounds one attempt to get a producer id, which takes a broker
-// milliseconds: the next attempt may reach another one.
-const initTimeout = 3 * time.Second
-
-// initProducer gets the producer id, without which no lane sends.
-func (p *Publisher) initProducer(ctx context.Context) {
-	pause := backoff{initial: p.cfg.RetryInitial, max: p.cfg.RetryMax}
-	began, logged := time.Now(), time.Time{}
-	for ctx.Err() == nil {
-		attempt, cancel := context.WithTimeout(ctx, initTimeout)
-		producer, err := p.broker.InitProducer(attempt)
-		cancel()
-		p.mu.Lock()
-		p.health.observe(err, time.Now())
-		if err == nil {
-			p.producer, p.refusal = producer, ""
-			for _, t := range p.topics {
-				t.wake()
-			}
-			p.mu.Unlock()
-			if !logged.IsZero() {
-				p.log.Info("a producer id at last", slog.Duration("after", time.Since(began)))
-			}
-			return
-		}
-		p.refusal = err.Error()
-		p.mu.Unlock()
-		if now := time.Now(); now.Sub(began) >= patience && now.Sub(logged) >= remindEvery && ctx.Err() == nil {
-			logged = now
-			p.log.Warn("no producer id, so nothing is sent; trying again", slog.String("reason", err.Error()))
-		}
-		sleep(ctx, pause.next())
 	}
 }
 

@@ -248,7 +248,7 @@ func TestPartitionsShrink(t *testing.T) {
 		put()
 		r.settle(10 * time.Millisecond)
 		m.mu.Lock()
-		m.topics["t"] = []*modelPartition{{sent: map[string]string{}}}
+		m.topics["t"] = []*modelPartition{newPartition()}
 		m.mu.Unlock()
 		r.settle(time.Second)
 		select {

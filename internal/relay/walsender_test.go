@@ -220,6 +220,15 @@ func (*brokers) CreateTopic(context.Context, string, broker.TopicSpec) error { r
 func (*brokers) TopicSettings(context.Context, string) (broker.TopicSettings, error) {
 	return broker.TopicSettings{}, nil
 }
+func (*brokers) Offsets(context.Context, string, int) (broker.Offsets, error) {
+	return broker.Offsets{}, nil
+}
+func (*brokers) Fetch(_ context.Context, _ string, _ int, offset int64, _ int, _ string, _ func(int64, []byte)) (int64, error) {
+	return offset, nil
+}
+func (*brokers) InitTransactional(context.Context, string, broker.Producer) (broker.Producer, error) {
+	return broker.Producer{ID: 1}, nil
+}
 func (*brokers) Refresh()                   {}
 func (*brokers) Ping(context.Context) error { return nil }
 
