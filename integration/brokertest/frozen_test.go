@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
@@ -80,25 +79,18 @@ func TestFrozenBroker(t *testing.T) {
 	}
 }
 
-// TestProducerIDHasNoSideEffect: the transaction topic is not made for a producer without transactions.
+// TestProducerIDHasNoSideEffect: to look up the coordinator of no transactional id would make the transaction topic.
 func TestProducerIDHasNoSideEffect(t *testing.T) {
-	k := kafka(t)
-	b := openBroker(t, broker.Config{Brokers: k.kafka.Addrs()})
-	if _, err := b.InitProducer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(k.kafka.Addrs()...))
+	fake, err := localstack.StartFake(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
-	res, err := kmsg.NewPtrMetadataRequest().RequestWith(t.Context(), client)
-	if err != nil {
+	defer fake.Close()
+	fake.Cluster.ControlKey(int16(kmsg.FindCoordinator), func(kmsg.Request) (kmsg.Response, error, bool) {
+		t.Error("a coordinator was looked up")
+		return nil, nil, false
+	})
+	if _, err := openBroker(t, broker.Config{Brokers: fake.Addrs()}).InitProducer(t.Context()); err != nil {
 		t.Fatal(err)
-	}
-	for _, topic := range res.Topics {
-		if *topic.Topic == "__transaction_state" {
-			t.Error("the transaction topic was made")
-		}
 	}
 }

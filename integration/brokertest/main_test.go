@@ -73,6 +73,13 @@ func kafka(t *testing.T) *cluster {
 		}
 		shared.kafka, shared.err = localstack.StartKafka(context.Background(), localstack.KafkaConfig{
 			Users: map[string]string{user: password},
+			Properties: map[string]string{
+				// Everybody may do everything until a test makes a rule for one resource.
+				"authorizer.class.name":          "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+				"super.users":                    "User:ANONYMOUS",
+				"allow.everyone.if.no.acl.found": "true",
+				"log.cleaner.backoff.ms":         "200",
+			},
 			TLS: &localstack.TLSFiles{
 				CertFile: filepath.Join(shared.dir, "server.pem"),
 				KeyFile:  filepath.Join(shared.dir, "server.key"),
@@ -96,13 +103,20 @@ func openBroker(t *testing.T, cfg broker.Config) *broker.Broker {
 	return b
 }
 
-func createTopic(t *testing.T, addrs []string, name string, partitions int32, config ...string) {
+// newClient is another client than the one under test.
+func newClient(t *testing.T, addrs []string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
+	client, err := kgo.NewClient(append(opts, kgo.SeedBrokers(addrs...))...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(client.Close)
+	return client
+}
+
+func createTopic(t *testing.T, addrs []string, name string, partitions int32, config ...string) {
+	t.Helper()
+	client := newClient(t, addrs)
 	topic := kmsg.NewCreateTopicsRequestTopic()
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, partitions, -1
 	for i := 0; i < len(config); i += 2 {
