@@ -1,0 +1,107 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/integration/checker"
+	"github.com/cdc-relay/cdc-relay/integration/scene"
+	"github.com/cdc-relay/cdc-relay/integration/testenv"
+)
+
+// Rows of a topic that does not exist wait until it does.
+func TestTopicCreatedLate(t *testing.T) {
+	l := newLoad(t, nil, checker.Config{Seed: 16, Types: []string{"order", "invoice"}}, one)
+	if reason := l.stands(2 * time.Second); !strings.Contains(reason, l.env.Topic("invoice")) {
+		t.Errorf("the reason does not name the topic: %s", reason)
+	}
+	l.env.CreateTopic("invoice", 6, safe...)
+	l.flows("the creation of the topic", soon)
+	l.judge()
+}
+
+// A topic is deleted while the relay runs: its rows wait. Made again, it gets everything that is not confirmed, also what
+// the old one had, and the relay raises the alarm: what was confirmed is gone with the old topic.
+func TestTopicMadeAgain(t *testing.T) {
+	s := scene.New(t, brokers(t).addrs())
+	topic := s.CreateTopic("order", 1, safe...)
+	r := s.Start(testenv.RelayOptions{})
+	s.Settled(s.Insert("order", "k", scene.Counted(1, 10)...))
+	unconfirmed := holdBack(s)
+	s.Insert("order", "k", scene.Counted(11, 20)...)
+	s.Consume(topic, 20, patience)
+
+	s.Drop(topic)
+	s.Insert("order", "k", scene.Counted(21, 30)...)
+	scene.Reason(t, r, topic)
+	s.CreateTopic("order", 1, safe...)
+	began := time.Now()
+	s.Insert("order", "k", "31")
+	judgeNewHistory(t, s, r, topic, scene.Counted(11, 31))
+	t.Logf("all again %v after the topic", time.Since(began).Round(10*time.Millisecond))
+	s.Held(unconfirmed)
+	letGo(t, s, r, unconfirmed)
+}
+
+// holdBack commits a row of a topic that does not exist, so that nothing later is confirmed.
+func holdBack(s *scene.Scene) (within string) { return s.Insert("absent", "k", "1") }
+
+// letGo creates the topic of holdBack, and ends the relay once all is confirmed.
+func letGo(t *testing.T, s *scene.Scene, r *testenv.Relay, within string) {
+	t.Helper()
+	s.CreateTopic("absent", 1, safe...)
+	s.Settled(within)
+	r.WaitReady(soon)
+	s.Settled(s.Insert("order", "k", "last"))
+	s.Stop(r)
+}
+
+// judgeNewHistory waits until the records of the newest history in the topic, a single partition, are the wanted ones,
+// each once and in order, and the relay has raised the alarm.
+func judgeNewHistory(t *testing.T, s *scene.Scene, r *testenv.Relay, topic string, want []string) {
+	t.Helper()
+	var got []string
+	testenv.Until(t, soon, func(ctx context.Context) error {
+		all, err := s.Layout(ctx, topic)
+		if err != nil || len(all) == 0 || all[0].Leader < 0 {
+			return errors.Join(err, errors.New("no leader"))
+		}
+		got = newestHistory(s.Consume(topic, s.Count(topic), patience))
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("the newest history has %q, want %q", got, want)
+		}
+		return nil
+	})
+	alarms := 0
+	for line := range strings.Lines(r.Output()) {
+		if strings.Contains(line, `"level":"ERROR"`) && strings.Contains(line, topic) && strings.Contains(line, "history") {
+			alarms++
+		}
+	}
+	if alarms != 1 {
+		t.Errorf("%d alarms, want one", alarms)
+	}
+	if n := scene.Metric(t, r, "cdc_relay_history_renewed_total"); n != 1 {
+		t.Errorf("history was renewed %v times, want once", n)
+	}
+}
+
+// newestHistory are the values of the records whose position header names the same history as the last one's: the second
+// of its parts.
+func newestHistory(records []testenv.Record) (values []string) {
+	history := func(r testenv.Record) string {
+		stamp, _ := r.Header("cdc-relay-position")
+		return strings.SplitN(stamp+"..", ".", 3)[1]
+	}
+	for _, r := range records {
+		if history(r) == history(records[len(records)-1]) {
+			values = append(values, string(r.Value))
+		}
+	}
+	return values
+}
