@@ -50,11 +50,7 @@ func TestTerminatedConnections(t *testing.T) {
 
 // A server that no longer answers is noticed, and found again when it does.
 func TestBlackHoledPostgres(t *testing.T) {
-	server, err := testenv.Postgres(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := proxy.New(server.Addr)
+	p, err := proxy.New(sharedServer(t).Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,13 +65,18 @@ func TestBlackHoledPostgres(t *testing.T) {
 	r := env.StartRelay(testenv.RelayOptions{Settings: testenv.Settings{"postgres.url": u.String()}, Args: []string{"--init"}})
 	r.WaitReady(patience)
 	p.Stall(proxy.Both)
+	stalled := time.Now()
 	reason := r.WaitStatus("/readyz", 503, 10*time.Second)
 	t.Log(reason)
 	if status, _, err := r.Get(t.Context(), "/livez"); status != 200 {
 		t.Errorf("/livez answers %d (%v) while Postgres is away", status, err)
 	}
-	// Long enough for the relay to give the connection up.
 	r.WaitOutput("not streaming", patience)
+	left := time.Since(stalled)
+	t.Logf("the connection was given up after %v", left.Round(10*time.Millisecond))
+	if left > 15*time.Second {
+		t.Errorf("the connection was given up after %v, want at most 15s", left)
+	}
 	p.Heal()
 	r.WaitReady(5 * time.Second)
 	env.Exec(`INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', 'k', 'T', '{}')`)
@@ -85,10 +86,7 @@ func TestBlackHoledPostgres(t *testing.T) {
 
 // Stopping while Postgres is down is quick and clean.
 func TestStopWhilePostgresIsDown(t *testing.T) {
-	server, err := testenv.Postgres(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := sharedServer(t)
 	env := testenv.New(t)
 	env.CreateTopic("order", 1)
 	r := env.StartRelay(testenv.RelayOptions{Args: []string{"--init"}})
