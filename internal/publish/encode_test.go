@@ -19,6 +19,7 @@ import (
 	"github.com/segmentio/kafka-go/compress"
 	"github.com/segmentio/kafka-go/protocol"
 
+	"github.com/cdc-relay/cdc-relay/internal/broker"
 	"github.com/cdc-relay/cdc-relay/internal/position"
 )
 
@@ -74,12 +75,12 @@ func TestSequenceWraps(t *testing.T) {
 	if s.next != 0 {
 		t.Errorf("2^31-2 and 2 is %d, want 0: 2^31-1 is the last number", s.next)
 	}
-	s = sequence{next: math.MaxInt32, epoch: math.MaxInt16, last: 5}
+	s = sequence{next: math.MaxInt32, producer: broker.Producer{Epoch: math.MaxInt16}, last: 5}
 	s.advance(3)
 	if s.next != 2 {
 		t.Errorf("next = %d, want 2", s.next)
 	}
-	if s.raise() {
+	if new(Publisher).raise(&s) {
 		t.Error("raised the highest epoch")
 	}
 }

@@ -2,11 +2,10 @@ package publish
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/broker"
+	"github.com/cdc-relay/cdc-relay/internal/crash"
 	"github.com/cdc-relay/cdc-relay/internal/position"
 )
 
@@ -25,6 +24,9 @@ const (
 // same bytes sent again, or fewer rows. Rows stay in the queue until they are
 // settled, so giving up a batch that is known not to be appended costs nothing.
 //
+// Where the lane cannot know what its partition holds it reads it before it writes:
+// when it opens, and when an answer leaves the fate of a batch open. See tail.go.
+//
 // Every lane sends a request of its own. A broker answers a request when its
 // slowest partition does, so a lane in trouble can hold up no other.
 type lane struct {
@@ -42,6 +44,23 @@ type lane struct {
 	// below it are settled already. It is never merely queued.
 	settled position.Position
 	batch   *batch // the batch being sent, nil between batches
+	// todo is what has to be read before the next batch; readSince is since when that
+	// has been due.
+	todo      reading
+	readSince time.Time
+	// anchor is what the last reading has found and is not proved; there is no batch
+	// meanwhile.
+	anchor *anchor
+	// known means that of the lane's rows no other than the settled ones are in the
+	// partition up to the last offset of its sequence.
+	known bool
+	// owes means that a batch was given up whose rows will come again: the partition
+	// is read whatever the horizon.
+	owes bool
+	// probing means that the next batch is one row, whose offset tells whether
+	// somebody has written since the reading.
+	probing bool
+	lost    bool // the session has to end
 	// maxBytes bounds a batch once the broker has refused a larger one; maxRows,
 	// while the broker refuses some row among many. 0 is no limit.
 	maxBytes, maxRows int
@@ -58,6 +77,7 @@ func newLane(t *topic, partition int) *lane {
 		wake:     make(chan struct{}, 1),
 		sequence: t.p.sequence(partitionName{t.name, partition}),
 		backoff:  backoff{initial: t.p.cfg.RetryInitial, max: t.p.cfg.RetryMax},
+		todo:     reading{purpose: opening},
 	}
 	if t.p.start != nil {
 		t.p.start(l)
@@ -80,15 +100,18 @@ func (l *lane) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		b, wait, ok := l.next(time.Now())
+		do, ok := l.next(time.Now())
 		switch {
 		case !ok:
 			return
-		case b != nil:
-			l.send(ctx, b)
+		case do.batch != nil:
+			l.send(ctx, do.batch)
 			continue
-		case wait > 0:
-			timer.Reset(wait)
+		case do.read.purpose != nothing:
+			l.read(ctx, do.read)
+			continue
+		case do.wait > 0:
+			timer.Reset(do.wait)
 		}
 		select {
 		case <-l.wake:
@@ -98,51 +121,76 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-// next returns the batch to send now, or how long to wait (0: until woken). It
-// returns false when the lane is to end.
-func (l *lane) next(now time.Time) (b *batch, wait time.Duration, ok bool) {
+// task is what a lane does next: send a batch, read, or wait, 0 until woken.
+type task struct {
+	batch *batch
+	read  reading
+	wait  time.Duration
+}
+
+// next returns what to do now. It returns false when the lane is to end.
+func (l *lane) next(now time.Time) (do task, ok bool) {
 	p := l.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l.gone {
-		return nil, 0, false
+		return task{}, false
 	}
 	if l.batch == nil {
 		l.skip()
-		if l.queue.len() == 0 {
-			return nil, 0, true
+		if l.queue.len() == 0 && l.todo.purpose != between {
+			return task{}, true
 		}
 	}
+	if l.lost {
+		return task{}, true
+	}
 	if d := l.retryAt.Sub(now); d > 0 {
-		return nil, d, true
+		return task{wait: d}, true
 	}
 	if l.batch == nil || !l.batch.undecided {
 		// Nothing of it has been written. Without a session there is none of these.
 		if !p.alive() {
-			return nil, alivePoll, true
+			return task{wait: alivePoll}, true
 		}
 	}
+	if l.due() {
+		return l.reading(now), true
+	}
 	if l.batch == nil && !l.take() {
-		return nil, 0, true
+		return task{}, true
 	}
 	l.batch.inFlight = true
-	return l.batch, 0, true
+	return task{batch: l.batch}, true
+}
+
+// reading is the task to read what is due, or to wait until that is allowed.
+func (l *lane) reading(now time.Time) task {
+	if l.readSince.IsZero() {
+		l.readSince = now
+	}
+	if wait, ok := l.p.mayRead(now); !ok {
+		return task{wait: wait}
+	}
+	r := l.todo
+	r.session, r.partitions, r.settled = l.p.session, uint32(l.topic.partitions), l.settled
+	return task{read: r}
 }
 
 // alive reports whether a session is running and believed to hold the slot.
 func (p *Publisher) alive() bool { return p.session != nil && p.session.Alive() }
 
-// skip settles the rows at the head of the queue that the lane has published in an
-// earlier session.
+// skip drops the rows at the head of the queue that need no batch.
 func (l *lane) skip() {
 	n := 0
-	for n < l.queue.len() && l.queue.at(n).pos.Compare(l.settled) <= 0 {
+	for n < l.queue.len() && l.settles(l.queue.at(n)) {
 		n++
 	}
 	if n > 0 {
 		l.drop(n)
 		notify(l.p.settled)
 	}
+	l.missed()
 }
 
 // take makes the first rows of the queue the lane's batch. It reports false while
@@ -159,13 +207,17 @@ func (l *lane) take() bool {
 	}
 	*b = batch{
 		session: p.session, prefixes: b.prefixes, pieces: b.pieces, payload: b.payload,
-		producer: producer, epoch: epoch, sequence: first,
+		producer: producer, epoch: epoch, sequence: first, probe: l.probing,
 	}
 	limit := p.cfg.MaxMessageBytes
 	if l.maxBytes > 0 {
 		limit = min(limit, l.maxBytes)
 	}
-	b.collect(&l.queue, limit, l.maxRows)
+	rows := l.maxRows
+	if l.probing {
+		rows = 1
+	}
+	b.collect(&l.queue, limit, rows)
 	l.batch = b
 	return true
 }
@@ -203,6 +255,9 @@ func (l *lane) send(ctx context.Context, b *batch) {
 		return
 	}
 	o := judge(res, err)
+	if o.action == settle {
+		crash.At(crash.Produced)
+	}
 	if o.refresh {
 		p.broker.Refresh()
 	}
@@ -222,7 +277,7 @@ func (l *lane) answer(b *batch, o outcome, res broker.Produced) {
 	p.health.observe(o.unanswered, now)
 	if o.action == settle {
 		if l.sequence.last >= 0 && res.BaseOffset <= l.sequence.last {
-			l.swallowed(b, res.BaseOffset)
+			l.swallowed(b, res.BaseOffset, now)
 			return
 		}
 		l.acknowledge(b, res.BaseOffset, now)
@@ -237,7 +292,11 @@ func (l *lane) answer(b *batch, o outcome, res broker.Produced) {
 	case b.session != p.session && !b.undecided:
 		l.abandon()
 		return
-	case o.action == split && b.n > 1 && !b.undecided:
+	case o.action == find || o.action == split && b.undecided:
+		l.search(b, o, now)
+	case o.action == fence:
+		l.fenced(b, o, now)
+	case o.action == split && b.n > 1:
 		l.shrink(b, o, res)
 		return
 	case o.action == split || o.action == halt:
@@ -253,10 +312,16 @@ func (l *lane) answer(b *batch, o outcome, res broker.Produced) {
 // acknowledge settles the rows of the batch.
 func (l *lane) acknowledge(b *batch, base int64, now time.Time) {
 	l.p.metrics.acknowledged(l, b, now)
-	l.sequence.advance(b.n)
+	if !b.raised {
+		l.sequence.advance(b.n)
+	}
+	expected := l.sequence.last + 1
 	l.sequence.last = base + int64(b.n) - 1
 	if !b.foreign {
-		l.settled = b.last
+		l.settled, l.known = b.last, true
+		if b.probe {
+			l.follows(b, expected, base)
+		}
 	}
 	n := b.n
 	l.release()
@@ -269,31 +334,20 @@ func (l *lane) acknowledge(b *batch, base int64, now time.Time) {
 	l.topic.regroup()
 }
 
+// follows looks whether the first batch after a reading follows what was read.
+func (l *lane) follows(b *batch, expected, base int64) {
+	switch {
+	case base == expected:
+		l.probing = false
+	case b.session == l.p.session:
+		l.todo = reading{purpose: between, from: expected, to: base}
+	default:
+		l.known = false
+	}
+}
+
 // maxShrunkRows ends the search for a refused row.
 const maxShrunkRows = 1 << 16
-
-// swallowed handles an acknowledgement whose base offset the lane has had
-// acknowledged before. Either the broker took the batch for an earlier one, by its
-// numbers, and dropped it; or the partition was truncated or made anew. In both
-// cases the rows are published again, in a new epoch: a repeat at worst.
-func (l *lane) swallowed(b *batch, base int64) {
-	last := l.sequence.last
-	if !l.p.raise(l.sequence) {
-		l.retryAt = time.Now().Add(haltPause)
-		l.halt(b, outcome{err: fmt.Errorf("producer epochs are used up: restart the relay")}, time.Now())
-		return
-	}
-	l.p.log.Warn("acknowledged offset is not new: publishing the batch again in a new producer epoch",
-		slog.String("topic", l.topic.name), slog.Int("partition", l.partition),
-		slog.Int64("base_offset", base), slog.Int64("last_offset", last), slog.Int("rows", b.n))
-	if b.session != l.p.session {
-		// Its rows will not come again unless the server sends them, and then they
-		// are above what is settled.
-		l.discard(b)
-		return
-	}
-	l.release()
-}
 
 // shrink has the next batch hold fewer rows after a refusal of one among several.
 func (l *lane) shrink(b *batch, o outcome, res broker.Produced) {
@@ -366,15 +420,25 @@ func (l *lane) oldest() uint64 {
 	if b := l.batch; b != nil && b.session != l.p.session {
 		return l.queue.seqAt(b.n)
 	}
+	if a := l.anchor; a != nil && a.held != 0 {
+		return a.held
+	}
 	return l.queue.oldest()
 }
 
 // idle reports that the lane holds nothing.
-func (l *lane) idle() bool { return l.batch == nil && l.queue.len() == 0 }
+func (l *lane) idle() bool { return l.batch == nil && l.queue.len() == 0 && l.anchor == nil }
 
 // end drops what belongs to the session that is over: everything but a batch that
 // was written, or is just being written.
 func (l *lane) end() {
+	if l.anchor != nil || l.lost || l.todo.purpose == between {
+		l.known = false
+	}
+	if l.todo.purpose == search || l.todo.purpose == repeated {
+		l.past(l.batch)
+	}
+	l.todo, l.readSince, l.anchor, l.lost = reading{}, time.Time{}, nil, false
 	keep := 0
 	if b := l.batch; b != nil {
 		if b.undecided || b.inFlight {
@@ -400,6 +464,8 @@ func (l *lane) giveUp() {
 		l.p.raise(l.sequence)
 		l.release()
 	}
+	l.sequence.last = -1
+	l.sequence.last = -1
 	l.drop(l.queue.len())
 	l.gone = true
 	l.signal()
@@ -409,11 +475,13 @@ func (l *lane) giveUp() {
 // means something there, else as new.
 func (l *lane) begin(same bool, walEnd lsn) {
 	if !same || l.settled.Commit > walEnd {
-		l.settled = position.Position{}
+		l.settled, l.sequence.last = position.Position{}, -1
+		l.known, l.owes = false, false
 	}
 	if b := l.batch; b != nil && (!same || b.last.Commit > walEnd) {
 		b.foreign = true
 	}
+	l.todo, l.probing = reading{purpose: opening}, false
 	l.maxBytes, l.maxRows = 0, 0
 	l.retryAt = time.Time{}
 	l.backoff.reset()

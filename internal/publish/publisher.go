@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -88,7 +90,8 @@ type identity struct {
 
 type session struct {
 	Session
-	over chan struct{}
+	over context.Context // ends with the session
+	end  context.CancelFunc
 }
 
 func (s *session) identity() identity {
@@ -113,6 +116,10 @@ type Publisher struct {
 	reset   chan error    // cap 1: a new session is needed
 	space   chan struct{} // cap 1: memory has become free, for a Publish that waits
 	kick    chan struct{} // cap 1: a topic wants to be looked up
+	reader  chan struct{} // cap 1: held by the lane that reads
+
+	passed  atomic.Uint64 // the session's stream has passed all commits below it
+	awaited atomic.Uint64 // the lowest commit of an anchor that is not proved
 
 	// mu guards everything below, and the lanes and topics. Encoding, compression
 	// and requests happen outside it, save for the encoding of a row in Publish.
@@ -125,6 +132,7 @@ type Publisher struct {
 	sequences map[partitionName]*sequence
 	producer  broker.Producer // ID -1 until Kafka has given one
 	refusal   string          // why it has not, so far
+	fence     fence           // how it is kept, with a transactional id
 	rows      int             // queued and in flight
 	held      []*lane         // that Flush wakes
 	blocked   *queue          // what Publish waits for
@@ -150,11 +158,15 @@ func New(cfg Config, b Broker, log *slog.Logger, register prometheus.Registerer)
 		reset:       make(chan error, 1),
 		space:       make(chan struct{}, 1),
 		kick:        make(chan struct{}, 1),
+		reader:      make(chan struct{}, 1),
 		budget:      budget{limit: cfg.InFlightBytes, share: cfg.InFlightBytes / 2},
 		topics:      make(map[string]*topic),
 		sequences:   make(map[partitionName]*sequence),
 		producer:    broker.Producer{ID: -1},
-		refusal:     "kafka has not been asked yet",
+		fence:       fence{wake: make(chan struct{}, 1)},
+	}
+	if !p.transactional() {
+		p.refusal = "kafka has not been asked yet"
 	}
 	p.metrics = newMetrics(p, register)
 	return p, nil
@@ -192,9 +204,13 @@ func (p *Publisher) Begin(s Session) {
 	case <-p.reset: //nolint:errcheck // It was meant for the session before.
 	default:
 	}
-	p.session = &session{Session: s, over: make(chan struct{})}
+	over, end := context.WithCancel(context.Background())
+	p.session = &session{Session: s, over: over, end: end}
+	p.passed.Store(0)
+	p.awaited.Store(math.MaxUint64)
 	same := p.session.identity() == p.identity
 	p.identity = p.session.identity()
+	p.fence.begin()
 	for _, t := range p.topics {
 		t.begin(same, s.WALEnd)
 	}
@@ -211,7 +227,7 @@ func (p *Publisher) End() {
 	if p.session == nil {
 		return
 	}
-	close(p.session.over)
+	p.session.end()
 	p.session = nil
 	for _, t := range p.topics {
 		t.end()
@@ -304,7 +320,7 @@ func (p *Publisher) wait(ctx context.Context, q *queue) error {
 	var err error
 	select {
 	case <-p.space:
-	case <-s.over:
+	case <-s.over.Done():
 		err = ErrSessionOver
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -328,13 +344,18 @@ func (p *Publisher) freed() {
 // pending.
 func (p *Publisher) Settled() <-chan struct{} { return p.settled }
 
-// Reset receives an error when the publisher has given up the lanes of a topic and
-// the session has to be ended and begun anew from the confirmed position.
+// Reset receives an error when the session has to be ended and begun anew from the
+// confirmed position: the publisher has given up the lanes of a topic, or a partition
+// says that the history is another one (*HistoryError, *TimelineError).
 func (p *Publisher) Reset() <-chan error { return p.reset }
 
-// Passed tells that the stream has passed every transaction whose commit LSN is
-// below lsn: their rows have been handed over. It is cheap enough for every commit.
-func (p *Publisher) Passed(pglogrepl.LSN) {}
+// ask asks for the end of the session.
+func (p *Publisher) ask(err error) {
+	select {
+	case p.reset <- err:
+	default:
+	}
+}
 
 // Blocked reports whether Publish is waiting for memory.
 func (p *Publisher) Blocked() bool {
@@ -384,7 +405,7 @@ func (p *Publisher) Drained(ctx context.Context) error {
 func (p *Publisher) sequence(name partitionName) *sequence {
 	s := p.sequences[name]
 	if s == nil {
-		s = &sequence{last: -1}
+		s = newSequence()
 		p.sequences[name] = s
 	}
 	return s
