@@ -20,7 +20,7 @@ import (
 func TestProducerIDExpires(t *testing.T) {
 	s := scene.New(t, brokers(t).addrs())
 	topic := s.CreateTopic("order", 1, safe...)
-	r := s.Start(testenv.RelayOptions{})
+	r := s.Start(nil)
 	s.SetBrokers("producer.id.expiration.ms", "1000")
 	defer s.SetBrokers("producer.id.expiration.ms", "86400000")
 	const rounds = 3
@@ -49,7 +49,7 @@ func TestUncleanElection(t *testing.T) {
 	s := scene.New(t, brokers(t).addrs())
 	topic := s.Topic("order")
 	s.Create(topic, [][]int32{{1, 2}}, "min.insync.replicas", "1", "unclean.leader.election.enable", "true")
-	r := s.Start(testenv.RelayOptions{})
+	r := s.Start(nil)
 	s.Settled(s.Insert("order", "k", scene.Counted(1, 10)...))
 	unconfirmed := holdBack(s)
 	s.Insert("order", "k", scene.Counted(11, 20)...)
@@ -108,7 +108,7 @@ func numbersRefused(t *testing.T, code *kerr.Error, appended bool) {
 	defer fake.Close()
 	s := scene.New(t, fake.Addrs())
 	topic := s.CreateTopic("order", 1)
-	r := s.Start(testenv.RelayOptions{})
+	r := s.Start(nil)
 	s.Settled(s.Insert("order", "k", scene.Counted(1, 10)...))
 	produce := kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic}
 	if appended {

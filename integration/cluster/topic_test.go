@@ -30,7 +30,7 @@ func TestTopicCreatedLate(t *testing.T) {
 func TestTopicMadeAgain(t *testing.T) {
 	s := scene.New(t, brokers(t).addrs())
 	topic := s.CreateTopic("order", 1, safe...)
-	r := s.Start(testenv.RelayOptions{})
+	r := s.Start(nil)
 	s.Settled(s.Insert("order", "k", scene.Counted(1, 10)...))
 	unconfirmed := holdBack(s)
 	s.Insert("order", "k", scene.Counted(11, 20)...)
@@ -104,4 +104,31 @@ func newestHistory(records []testenv.Record) (values []string) {
 		}
 	}
 	return values
+}
+
+// What makes acknowledgements weak, or a start impossible, is said once.
+func TestWarnings(t *testing.T) {
+	s := scene.New(t, brokers(t).addrs())
+	s.CreateTopic("weak", 1)
+	s.CreateTopic("strong", 1, "min.insync.replicas", "2")
+	r := s.Start(testenv.Settings{"kafka.brokers": s.Brokers[:1], "kafka.create_topics": map[string]any{
+		"partitions": 1, "replication_factor": 3,
+	}})
+	for range 3 {
+		s.Insert("weak", "k", "1")
+		s.Insert("strong", "k", "1")
+		s.Settled(s.Insert("made", "k", "1"))
+	}
+	const weak = "one replica alone may acknowledge"
+	r.WaitOutput(weak, patience)
+	s.Stop(r)
+	if out := r.Output(); strings.Count(out, weak) != 1 || !strings.Contains(out, s.Topic("weak")) || strings.Contains(out, s.Topic("strong")) {
+		t.Error("want one warning, about the topic weak")
+	}
+	if n := strings.Count(r.Output(), "one bootstrap address for several brokers"); n != 1 {
+		t.Errorf("warned %d times of a single bootstrap address, want once", n)
+	}
+	if got := s.TopicSettings(s.Topic("made"))["min.insync.replicas"]; got != "2" {
+		t.Errorf("the topic that the relay made has min.insync.replicas %s, want 2", got)
+	}
 }

@@ -115,8 +115,8 @@ func (a *Admin) set(kind kmsg.ConfigResourceType, resource, name, value string) 
 	a.try("set "+name, nil, response.Resources[0].ErrorCode, response.Resources[0].ErrorMessage)
 }
 
-// Settings reads the settings of a topic.
-func (a *Admin) Settings(topic string) map[string]string {
+// TopicSettings reads the settings of a topic.
+func (a *Admin) TopicSettings(topic string) map[string]string {
 	a.t.Helper()
 	request := kmsg.NewPtrDescribeConfigsRequest()
 	resource := kmsg.NewDescribeConfigsRequestResource()

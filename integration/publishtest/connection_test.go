@@ -11,45 +11,46 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
 	"github.com/cdc-relay/cdc-relay/integration/proxy"
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
 // What goes through the one proxy goes one after the other.
 func TestThroughProxy(t *testing.T) {
 	t.Parallel()
-	t.Run("codecs while the broker is slow", func(t *testing.T) { newScene(t).codecs(t, shared.proxy) })
-	t.Run("answers lost", func(t *testing.T) { newScene(t).answersLost(t, shared.proxy) })
+	t.Run("codecs while the broker is slow", func(t *testing.T) { allCodecs(t, newScene(t), shared.proxy) })
+	t.Run("answers lost", func(t *testing.T) { answersLost(t, newScene(t), shared.proxy) })
 }
 
 // A batch that was appended and whose answer is lost is sent again and not appended again.
-func (s *scene) answersLost(t *testing.T, p *proxy.Proxy) {
+func answersLost(t *testing.T, s *scene.Scene, p *proxy.Proxy) {
 	topic := s.CreateTopic("order", 1)
-	r := s.start(testenv.Settings{"kafka.brokers": p.Addr()})
+	r := s.Start(testenv.Settings{"kafka.brokers": p.Addr()})
 	const rounds, each = 8, 25
 	for round := range rounds {
-		s.settled(s.insert("order", "k", counted(round*each*2+1, round*each*2+each)...))
+		s.Settled(s.Insert("order", "k", scene.Counted(round*each*2+1, round*each*2+each)...))
 		p.Stall(proxy.ToClient)
-		within := s.insert("order", "k", counted(round*each*2+each+1, (round+1)*each*2)...)
+		within := s.Insert("order", "k", scene.Counted(round*each*2+each+1, (round+1)*each*2)...)
 		testenv.Until(t, patience, func(context.Context) error {
-			if n := s.count(topic); n <= round*each*2+each {
+			if n := s.Count(topic); n <= round*each*2+each {
 				return fmt.Errorf("%d records: nothing new is appended", n)
 			}
 			return nil
 		})
-		s.held(within)
+		s.Held(within)
 		p.Reset()
 		p.Heal()
 	}
 	const rows = rounds * each * 2
 	got := s.Consume(topic, rows, patience)
-	if !slices.Equal(values(got), counted(1, rows)) || got[rows-1].Offset != rows-1 {
-		t.Errorf("%d records, the last at offset %d, for %d rows: %q", len(got), got[len(got)-1].Offset, rows, values(got))
+	if !slices.Equal(scene.Values(got), scene.Counted(1, rows)) || got[rows-1].Offset != rows-1 {
+		t.Errorf("%d records, the last at offset %d, for %d rows: %q", len(got), got[len(got)-1].Offset, rows, scene.Values(got))
 	}
-	if lost := metric(t, r, "cdc_relay_publish_failures_total"); lost < rounds {
+	if lost := scene.Metric(t, r, "cdc_relay_publish_failures_total"); lost < rounds {
 		t.Errorf("%v attempts without an answer, want at least %d", lost, rounds)
 	}
 	r.WaitReady(patience)
-	s.stop(r)
+	s.Stop(r)
 }
 
 // The broker has closed the connection that nothing was sent on for a while: the next row does not notice.
@@ -57,10 +58,10 @@ func TestIdleConnection(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	topic := s.CreateTopic("order", 1)
-	r := s.start(nil)
+	r := s.Start(nil)
 	for n := range 3 {
 		until := time.Now().Add(idleLimit + time.Second)
-		s.settled(s.insert("order", "k", strconv.Itoa(n)))
+		s.Settled(s.Insert("order", "k", strconv.Itoa(n)))
 		testenv.Until(t, patience, func(context.Context) error {
 			if left := time.Until(until); left > 0 {
 				return fmt.Errorf("%v to wait", left)
@@ -69,19 +70,19 @@ func TestIdleConnection(t *testing.T) {
 		})
 	}
 	const latency = "cdc_relay_commit_to_ack_seconds_sum"
-	before := metric(t, r, latency)
-	s.settled(s.insert("order", "k", "last"))
-	if took := metric(t, r, latency) - before; took > 3 {
+	before := scene.Metric(t, r, latency)
+	s.Settled(s.Insert("order", "k", "last"))
+	if took := scene.Metric(t, r, latency) - before; took > 3 {
 		t.Errorf("the row after the pause took %v s from its commit to its acknowledgement", took)
 	}
-	if n := s.count(topic); n != 4 {
+	if n := s.Count(topic); n != 4 {
 		t.Errorf("%d records for 4 rows", n)
 	}
-	t.Logf("%v s, %v attempts failed", metric(t, r, latency)-before, metric(t, r, "cdc_relay_publish_failures_total"))
+	t.Logf("%v s, %v attempts failed", scene.Metric(t, r, latency)-before, scene.Metric(t, r, "cdc_relay_publish_failures_total"))
 	if status, text, err := r.Get(t.Context(), "/readyz"); status != 200 || strings.Contains(r.Output(), `"level":"WARN"`) {
 		t.Errorf("/readyz answers %d %s (%v)", status, text, err)
 	}
-	s.stop(r)
+	s.Stop(r)
 }
 
 // A bootstrap address that refuses, or takes a connection and never answers, costs no more than a moment when there is
@@ -107,13 +108,13 @@ func TestDeadBootstrapAddress(t *testing.T) {
 		limit   time.Duration
 	}{{port.Addr(), 15 * time.Second}, {frozen.Addr(), patience}} {
 		began := time.Now()
-		r := s.start(testenv.Settings{"kafka.brokers": []string{dead.address, s.Brokers[0]}})
-		s.insert("order", "k", "1")
+		r := s.Start(testenv.Settings{"kafka.brokers": []string{dead.address, s.Brokers[0]}})
+		s.Insert("order", "k", "1")
 		s.Consume(topic, n+1, patience)
 		t.Logf("with %s: %v to the first record", dead.address, time.Since(began))
 		if took := time.Since(began); took > dead.limit {
 			t.Errorf("with dead address %d: %v to the first record", n, took)
 		}
-		s.stop(r)
+		s.Stop(r)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/integration/proxy"
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
@@ -27,12 +28,12 @@ const sizes = `INSERT INTO public.outbox (aggregatetype, aggregateid, payload)
 
 // Every codec delivers every row once, whole and in its key's order, while the broker is slow and rows wait in all the
 // buffers there are. The relays share a table and each has its slot.
-func (s *scene) codecs(t *testing.T, p *proxy.Proxy) {
+func allCodecs(t *testing.T, s *scene.Scene, p *proxy.Proxy) {
 	const rows, partitions = 20_000, 4
 	relays := map[string]*testenv.Relay{}
 	for _, codec := range codecs {
 		s.CreateTopic(codec+"-order", partitions)
-		relays[codec] = s.start(testenv.Settings{
+		relays[codec] = s.Start(testenv.Settings{
 			"kafka.brokers": p.Addr(), "kafka.compression": codec, "postgres.slot": s.Slot + "_" + codec,
 			"routing.topic": s.Prefix + codec + "-{aggregatetype}", "limits.in_flight_bytes": "2MiB",
 		})
@@ -43,7 +44,7 @@ func (s *scene) codecs(t *testing.T, p *proxy.Proxy) {
 	s.Exec(sizes, rows)
 	var all sync.WaitGroup
 	for number, codec := range codecs {
-		all.Go(func() { s.judgeCodec(t, number, s.Topic(codec+"-order"), rows) })
+		all.Go(func() { judgeCodec(t, s.Brokers, number, s.Topic(codec+"-order"), rows) })
 	}
 	all.Wait()
 	t.Logf("%d rows by each codec in %v", rows, time.Since(began).Round(time.Millisecond))
@@ -51,15 +52,15 @@ func (s *scene) codecs(t *testing.T, p *proxy.Proxy) {
 		if t.Failed() {
 			t.Logf("%s: %s", codec, r.Output())
 		}
-		s.stop(r)
+		s.Stop(r)
 	}
 }
 
 // judgeCodec reads until it has all rows or the time is over.
-func (s *scene) judgeCodec(t *testing.T, codec int, topic string, rows int) {
+func judgeCodec(t *testing.T, brokers []string, codec int, topic string, rows int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
-	client, err := kgo.NewClient(kgo.SeedBrokers(s.Brokers...), kgo.ConsumeTopics(topic),
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
 		t.Error(err)

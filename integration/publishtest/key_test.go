@@ -19,7 +19,7 @@ func TestPartitionOfKeys(t *testing.T) {
 	topics := []string{s.CreateTopic("a-order", partitions), s.CreateTopic("b-order", partitions)}
 	var relays []*testenv.Relay
 	for _, name := range []string{"a", "b"} {
-		relays = append(relays, s.start(testenv.Settings{
+		relays = append(relays, s.Start(testenv.Settings{
 			"postgres.slot": s.Slot + "_" + name, "routing.topic": s.Prefix + name + "-{aggregatetype}",
 		}))
 	}
@@ -55,6 +55,6 @@ func TestPartitionOfKeys(t *testing.T) {
 		}
 	}
 	for _, r := range relays {
-		s.stop(r)
+		s.Stop(r)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
@@ -26,19 +27,19 @@ func TestBatchesLargerThanTheTopicTakes(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	topic := s.CreateTopic("order", 1, "max.message.bytes", fmt.Sprint(topicLimit))
-	r := s.start(testenv.Settings{"kafka.max_message_bytes": "1MiB"})
+	r := s.Start(testenv.Settings{"kafka.max_message_bytes": "1MiB"})
 	var rows []string
 	for range 1000 {
 		rows = append(rows, noise(2000))
 	}
-	s.settled(s.insert("order", "k", rows...))
-	if got := values(s.Consume(topic, 1000, patience)); !slices.Equal(got, rows) {
+	s.Settled(s.Insert("order", "k", rows...))
+	if got := scene.Values(s.Consume(topic, 1000, patience)); !slices.Equal(got, rows) {
 		t.Errorf("%d records that differ from the rows", len(got))
 	}
 	if out := r.Output(); strings.Contains(out, `"level":"ERROR"`) || strings.Contains(out, `"level":"WARN"`) {
 		t.Errorf("a batch that is split is nothing to complain of:\n%s", out)
 	}
-	s.stop(r)
+	s.Stop(r)
 }
 
 // A row that the topic does not take halts its lane and is named; its neighbours before it and on other lanes are
@@ -49,31 +50,31 @@ func TestRowLargerThanTheTopicTakes(t *testing.T) {
 	topic := s.CreateTopic("order", 1, "max.message.bytes", fmt.Sprint(topicLimit))
 	other := s.CreateTopic("invoice", 1)
 	settings := testenv.Settings{"shutdown_timeout": "1s"}
-	r := s.start(settings)
+	r := s.Start(settings)
 	large := noise(2 << 20)
-	within := s.insert("order", "k", "before", large, "behind")
-	s.insert("invoice", "k", "neighbour")
+	within := s.Insert("order", "k", "before", large, "behind")
+	s.Insert("invoice", "k", "neighbour")
 	s.Consume(other, 1, patience)
 	var id string
-	if err := s.conn.QueryRow(t.Context(), `SELECT id FROM public.outbox WHERE payload = $1`, large).Scan(&id); err != nil {
+	if err := s.Conn().QueryRow(t.Context(), `SELECT id FROM public.outbox WHERE payload = $1`, large).Scan(&id); err != nil {
 		t.Fatal(err)
 	}
-	reason(t, r, topic+"[0] is halted", `message id "`+id+`"`, "at position ", "Message Size Too Large")
-	s.held(within)
-	if got := values(s.Consume(topic, 1, patience)); !slices.Equal(got, []string{"before"}) {
+	scene.Reason(t, r, topic+"[0] is halted", `message id "`+id+`"`, "at position ", "Message Size Too Large")
+	s.Held(within)
+	if got := scene.Values(s.Consume(topic, 1, patience)); !slices.Equal(got, []string{"before"}) {
 		t.Errorf("got %.20q, want only what came before", got)
 	}
 	if strings.Contains(r.Output(), large[:40]) {
 		t.Error("the row's content is in the log")
 	}
-	s.set(topic, "max.message.bytes", "4194304")
-	s.stop(r)
-	r = s.start(settings)
-	if got, want := firsts(s.Consume(topic, 4, patience)), []string{"before", large, "behind"}; !slices.Equal(got, want) {
+	s.Set(topic, "max.message.bytes", "4194304")
+	s.Stop(r)
+	r = s.Start(settings)
+	if got, want := scene.Firsts(s.Consume(topic, 4, patience)), []string{"before", large, "behind"}; !slices.Equal(got, want) {
 		t.Errorf("%d first copies, not the three rows in order", len(got))
 	}
-	s.settled(within)
-	s.stop(r)
+	s.Settled(within)
+	s.Stop(r)
 }
 
 // What counts is the size after compression.
@@ -81,11 +82,11 @@ func TestRowThatFitsCompressed(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	topic := s.CreateTopic("order", 1, "max.message.bytes", fmt.Sprint(topicLimit))
-	r := s.start(testenv.Settings{"kafka.compression": "zstd"})
+	r := s.Start(testenv.Settings{"kafka.compression": "zstd"})
 	rows := []string{"1", strings.Repeat("compressible ", 25_000), "3"}
-	s.insert("order", "k", rows...)
-	if got := values(s.Consume(topic, 3, patience)); !slices.Equal(got, rows) {
+	s.Insert("order", "k", rows...)
+	if got := scene.Values(s.Consume(topic, 3, patience)); !slices.Equal(got, rows) {
 		t.Errorf("%d records that differ from the rows", len(got))
 	}
-	s.stop(r)
+	s.Stop(r)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
@@ -18,11 +19,11 @@ func TestMissingTopic(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	there, missing := s.CreateTopic("there", 1), s.Topic("missing")
-	r := s.start(testenv.Settings{"limits.in_flight_bytes": "1MiB"})
-	within := s.insert("missing", "k", counted(1, 3)...)
-	s.insert("there", "k", counted(1, 5)...)
+	r := s.Start(testenv.Settings{"limits.in_flight_bytes": "1MiB"})
+	within := s.Insert("missing", "k", scene.Counted(1, 3)...)
+	s.Insert("there", "k", scene.Counted(1, 5)...)
 	s.Consume(there, 5, patience)
-	reason(t, r, "3 rows wait for topic "+missing, "does not exist")
+	scene.Reason(t, r, "3 rows wait for topic "+missing, "does not exist")
 
 	const rows = 1500
 	padding := strings.Repeat("x", 1000)
@@ -30,19 +31,19 @@ func TestMissingTopic(t *testing.T) {
 	for n := 4; n <= rows; n++ {
 		more = append(more, strconv.Itoa(n)+padding)
 	}
-	s.insert("missing", "k", more...)
-	s.insert("there", "k", "6")
+	s.Insert("missing", "k", more...)
+	s.Insert("there", "k", "6")
 	testenv.Until(t, patience, func(context.Context) error {
-		if used := metric(t, r, "cdc_relay_in_flight_bytes"); used < 400<<10 {
+		if used := scene.Metric(t, r, "cdc_relay_in_flight_bytes"); used < 400<<10 {
 			return fmt.Errorf("%v bytes in flight", used)
 		}
 		return nil
 	})
-	s.held(within)
-	if n := s.count(there); n != 5 {
+	s.Held(within)
+	if n := s.Count(there); n != 5 {
 		t.Errorf("the other topic has %d records, want 5: there is no memory to read further", n)
 	}
-	if s.partitions(missing) != 0 {
+	if s.Partitions(missing) != 0 {
 		t.Fatal("the missing topic has been created")
 	}
 	if n := strings.Count(r.Output(), "rows wait for their topic"); n != 1 {
@@ -50,45 +51,45 @@ func TestMissingTopic(t *testing.T) {
 	}
 
 	s.CreateTopic("missing", 1)
-	got := values(s.Consume(missing, rows, 20*time.Second))
+	got := scene.Values(s.Consume(missing, rows, 20*time.Second))
 	for i := range got {
 		got[i] = strings.TrimRight(got[i], "x")
 	}
-	if !slices.Equal(got, counted(1, rows)) {
+	if !slices.Equal(got, scene.Counted(1, rows)) {
 		t.Errorf("%d records, not the rows 1 to %d in order", len(got), rows)
 	}
 	s.Consume(there, 6, patience)
 	r.WaitReady(patience)
-	s.settled(within)
-	s.stop(r)
+	s.Settled(within)
+	s.Stop(r)
 }
 
 // With kafka.create_topics a missing topic is made as it says.
 func TestCreateTopics(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	r := s.start(testenv.Settings{"kafka.create_topics": map[string]any{
+	r := s.Start(testenv.Settings{"kafka.create_topics": map[string]any{
 		"partitions": 3, "replication_factor": 1,
 		"config": map[string]string{"retention.ms": "123456789", "cleanup.policy": "compact"},
 	}})
-	s.insert("new", "k", counted(1, 20)...)
+	s.Insert("new", "k", scene.Counted(1, 20)...)
 	topic := s.Topic("new")
 	testenv.Until(t, patience, func(context.Context) error {
-		if n := s.partitions(topic); n != 3 {
+		if n := s.Partitions(topic); n != 3 {
 			return fmt.Errorf("topic has %d partitions, want 3", n)
 		}
 		return nil
 	})
-	if got := values(s.Consume(topic, 20, patience)); !slices.Equal(got, counted(1, 20)) {
+	if got := scene.Values(s.Consume(topic, 20, patience)); !slices.Equal(got, scene.Counted(1, 20)) {
 		t.Errorf("got %q", got)
 	}
-	settings := s.settings(topic)
+	settings := s.TopicSettings(topic)
 	for name, want := range map[string]string{"retention.ms": "123456789", "cleanup.policy": "compact", "min.insync.replicas": "1"} {
 		if settings[name] != want {
 			t.Errorf("%s is %q, want %q", name, settings[name], want)
 		}
 	}
-	s.stop(r)
+	s.Stop(r)
 }
 
 // A topic name that Kafka does not allow is the row's fault: everything before it is delivered, nothing behind it is
@@ -97,22 +98,22 @@ func TestInvalidTopicName(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	good := s.CreateTopic("good", 1)
-	r := s.start(nil)
-	s.insert("good", "k", "1")
-	within := s.insert("a/b", "k", "2")
-	s.insert("good", "k", "3")
-	reason(t, r, "halt: row at ", "of the transaction that commits at ", "a/b")
-	s.held(within)
-	s.stop(r)
-	if got := values(s.Consume(good, 1, patience)); !slices.Equal(got, []string{"1"}) {
+	r := s.Start(nil)
+	s.Insert("good", "k", "1")
+	within := s.Insert("a/b", "k", "2")
+	s.Insert("good", "k", "3")
+	scene.Reason(t, r, "halt: row at ", "of the transaction that commits at ", "a/b")
+	s.Held(within)
+	s.Stop(r)
+	if got := scene.Values(s.Consume(good, 1, patience)); !slices.Equal(got, []string{"1"}) {
 		t.Errorf("got %q, want what came before the row", got)
 	}
 	other := s.CreateTopic("other", 1)
-	r = s.start(testenv.Settings{"routing.topic": other})
-	if got := values(s.Consume(other, 2, patience)); !slices.Equal(got, []string{"2", "3"}) {
+	r = s.Start(testenv.Settings{"routing.topic": other})
+	if got := scene.Values(s.Consume(other, 2, patience)); !slices.Equal(got, []string{"2", "3"}) {
 		t.Errorf("got %q, want the row and what came after it", got)
 	}
-	s.stop(r)
+	s.Stop(r)
 }
 
 // A topic that is deleted and made again, with as many partitions or fewer, goes on with what is not confirmed.
@@ -120,33 +121,33 @@ func TestTopicMadeAgain(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	topic := s.CreateTopic("order", 3)
-	r := s.start(nil)
+	r := s.Start(nil)
 	put := func(from, to int) (within string) {
 		for n := from; n <= to; n++ {
-			within = s.insert("order", "key-"+strconv.Itoa(n%7), strconv.Itoa(n))
+			within = s.Insert("order", "key-"+strconv.Itoa(n%7), strconv.Itoa(n))
 		}
 		return within
 	}
 	put(1, 30)
-	s.settled(put(31, 40))
+	s.Settled(put(31, 40))
 	for round, partitions := range []int{3, 1} {
-		s.drop(topic)
+		s.Drop(topic)
 		from := 100 * (round + 1)
 		within := put(from, from+29)
-		reason(t, r, topic)
-		s.held(within)
+		scene.Reason(t, r, topic)
+		s.Held(within)
 		s.CreateTopic("order", partitions)
 		put(from+30, from+39)
 		got := s.Consume(topic, 40, patience)
 		testenv.Until(t, patience, func(context.Context) error {
-			got = s.Consume(topic, s.count(topic), patience)
-			if n := len(firsts(got)); n != 40 {
+			got = s.Consume(topic, s.Count(topic), patience)
+			if n := len(scene.Firsts(got)); n != 40 {
 				return fmt.Errorf("%d of 40 rows", n)
 			}
 			return nil
 		})
 		last := map[string]int{}
-		for _, value := range firsts(got) {
+		for _, value := range scene.Firsts(got) {
 			n, _ := strconv.Atoi(value)
 			key := strconv.Itoa(n % 7)
 			if n <= last[key] || n < from {
@@ -155,7 +156,7 @@ func TestTopicMadeAgain(t *testing.T) {
 			last[key] = n
 		}
 		r.WaitReady(patience)
-		s.settled(put(from+40, from+40))
+		s.Settled(put(from+40, from+40))
 	}
-	s.stop(r)
+	s.Stop(r)
 }

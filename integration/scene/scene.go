@@ -38,10 +38,9 @@ func New(t testing.TB, brokers []string) *Scene {
 }
 
 // Start runs a relay that creates what is missing in Postgres, and waits until it is ready.
-func (s *Scene) Start(opts testenv.RelayOptions) *testenv.Relay {
+func (s *Scene) Start(settings testenv.Settings) *testenv.Relay {
 	s.t.Helper()
-	opts.Args = append(opts.Args, "--init")
-	r := s.StartRelay(opts)
+	r := s.StartRelay(testenv.RelayOptions{Settings: settings, Args: []string{"--init"}})
 	r.WaitReady(Patience)
 	return r
 }

@@ -1,4 +1,4 @@
-package publishtest
+package cluster_test
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
@@ -26,13 +27,13 @@ func partitionsOf(t *testing.T, r testenv.Record) int {
 }
 
 // write inserts rows of all keys, one transaction after another, until ctx ends, and returns how many.
-func (s *scene) write(ctx context.Context, keys int) (rows int) {
+func write(ctx context.Context, t *testing.T, s *scene.Scene, keys int) (rows int) {
 	conn := s.Conn()
 	for ctx.Err() == nil {
 		const each = 100
-		if _, err := conn.Exec(s.t.Context(), `INSERT INTO public.outbox (aggregatetype, aggregateid, payload)
+		if _, err := conn.Exec(t.Context(), `INSERT INTO public.outbox (aggregatetype, aggregateid, payload)
 			SELECT 'order', 'key-' || g % $3, g::text FROM generate_series($1::int, $2::int) g`, rows+1, rows+each, keys); err != nil {
-			s.t.Error(err)
+			t.Error(err)
 			return rows
 		}
 		rows += each
@@ -43,22 +44,21 @@ func (s *scene) write(ctx context.Context, keys int) (rows int) {
 // The partition count grows twice under load. A key may move, once per growth, into a partition in use too; nothing is
 // lost or repeated, and no row of a key is on a new partition before all earlier ones are on the old.
 func TestPartitionsGrow(t *testing.T) {
-	t.Parallel()
-	s := newScene(t)
+	s := scene.New(t, brokers(t).addrs())
 	const keys = 60
 	counts := []int{4, 6, 8}
-	topic := s.CreateTopic("order", counts[0], "message.timestamp.type", "LogAppendTime")
-	r := s.start(nil)
+	topic := s.CreateTopic("order", counts[0], "message.timestamp.type", "LogAppendTime", "min.insync.replicas", "2")
+	r := s.Start(nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	rows := 0
 	var writer sync.WaitGroup
-	writer.Go(func() { rows = s.write(ctx, keys) })
+	writer.Go(func() { rows = write(ctx, t, s, keys) })
 	for i, n := range counts {
 		if i > 0 {
-			s.grow(topic, n)
+			s.Grow(topic, n)
 		}
 		testenv.Until(t, patience, func(context.Context) error {
-			ends := s.ends(topic)
+			ends := s.Ends(topic)
 			if len(ends) < n { // metadata that is a moment old
 				return fmt.Errorf("%d of %d partitions", len(ends), n)
 			}
@@ -72,7 +72,7 @@ func TestPartitionsGrow(t *testing.T) {
 	writer.Wait()
 	got := s.Consume(topic, rows, patience)
 	t.Logf("%d rows", rows)
-	if n := s.count(topic); n != rows || len(got) != rows {
+	if n := s.Count(topic); n != rows || len(got) != rows {
 		t.Errorf("%d records for %d rows", n, rows)
 	}
 	byKey := map[string][]testenv.Record{}
@@ -92,7 +92,7 @@ func TestPartitionsGrow(t *testing.T) {
 		t.Errorf("keys that moved, by the new count: %v; want some each time", moved)
 	}
 	r.WaitReady(patience)
-	s.stop(r)
+	s.Stop(r)
 }
 
 // moves judges the records of one key, in order of partition count and offset, and returns the counts that moved it.
