@@ -58,8 +58,8 @@ type batch struct {
 	// inFlight is set while an attempt is under way.
 	inFlight bool
 	// undecided means that some attempt ended without proof that the batch was not
-	// appended. Its sequence numbers must not go to other rows, and only an
-	// acknowledgement of the very same bytes decides it.
+	// appended. Its sequence numbers must not go to other rows. It is decided by an
+	// acknowledgement of the very same bytes, or given up: see undecided.go.
 	undecided bool
 	// late means that some attempt ended without an answer, so that the transport
 	// may still be reading the batch: it is not reused.
@@ -67,6 +67,9 @@ type batch struct {
 	// foreign means that the session it belongs to is over and its positions mean
 	// nothing in the present one: it settles no row of the lane.
 	foreign bool
+	// probe means that it is the first one after a reading; raised, that a new epoch
+	// has been begun because of it.
+	probe, raised bool
 	// attempts counts requests; started is when the last one began.
 	attempts int
 	started  time.Time

@@ -18,8 +18,15 @@ const (
 	// retry: the same bytes again, soon.
 	retry
 	// split: fewer rows, if there is more than one and the batch is decided. One
-	// row alone is refused for good, which halts the lane.
+	// row alone is refused for good, which halts the lane. A batch that is undecided
+	// is given up first, like find.
 	split
+	// find: the same bytes would be refused again, though they may have been appended.
+	// The batch is given up and searched for in its partition.
+	find
+	// depose: a higher epoch of the producer exists. Ours: like find. Else somebody
+	// uses our id.
+	depose
 	// halt: somebody has to act. The same bytes again, every haltPause.
 	halt
 )
@@ -83,17 +90,23 @@ func ruleFor(code int) rule {
 		kafka.ThrottlingQuotaExceeded:      // 89
 		return rule{action: retry}
 
+	// Undecided, and to be repeated in vain: the broker does not know any more which
+	// batches it has. What became of this one is in the partition.
+	case kafka.OutOfOrderSequenceNumber, // 45: the broker has lost, or forgotten, the batches before it.
+		kafka.DuplicateSequenceNumber, // 46: older than the batches the broker remembers.
+		kafka.UnknownProducerId:       // 59: the broker has forgotten the producer.
+		return rule{action: find}
+	case kafka.InvalidProducerEpoch, // 47: a higher epoch is in the partition.
+		kafka.ProducerFenced: // 90: the coordinator's word for it.
+		return rule{action: depose}
+
 	// Undecided, somebody has to act; listed for their meaning, same as unlisted.
 	case kafka.ClusterAuthorizationFailed, // 31: no IdempotentWrite or Write permission.
 		kafka.UnsupportedVersion,                 // 35
 		kafka.InvalidRequest,                     // 42
 		kafka.UnsupportedForMessageFormat,        // 43
-		kafka.OutOfOrderSequenceNumber,           // 45: the broker lost batches it had acknowledged, or another process uses our id.
-		kafka.DuplicateSequenceNumber,            // 46: older than the batches the broker remembers.
-		kafka.InvalidProducerEpoch,               // 47: a higher epoch exists; without a transactional id nobody but us raises it.
 		kafka.TransactionalIDAuthorizationFailed, // 53
-		kafka.SASLAuthenticationFailed,           // 58: before the request; the credentials were changed.
-		kafka.UnknownProducerId:                  // 59
+		kafka.SASLAuthenticationFailed:           // 58: before the request; the credentials were changed.
 		return rule{action: halt}
 	}
 	return rule{action: halt}

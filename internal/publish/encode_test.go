@@ -96,6 +96,10 @@ func TestRules(t *testing.T) {
 			want = rule{action: settle, decided: true}
 		case has(code, 10, 18, 32, 87):
 			want.action = split
+		case has(code, 45, 46, 59):
+			want.action = find
+		case has(code, 47, 90):
+			want.action = depose
 		case has(code, 2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 51, 56, 74, 75, 78, 89):
 			want.action = retry
 		}

@@ -37,7 +37,8 @@ func TestGivenUpWhileEncoding(t *testing.T) {
 	topic := p.topics["t"]
 	topic.looked(2, nil, record.Time)
 	l, _ := topic.place(murmur2(record.Key))
-	b, _, _ := l.next(record.Time)
+	do, _ := l.next(record.Time)
+	b := do.batch
 	if b == nil {
 		t.Fatal("the lane has nothing to send")
 	}

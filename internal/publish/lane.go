@@ -294,8 +294,8 @@ func (l *lane) answer(b *batch, o outcome, res broker.Produced) {
 		return
 	case o.action == find || o.action == split && b.undecided:
 		l.search(b, o, now)
-	case o.action == fence:
-		l.fenced(b, o, now)
+	case o.action == depose:
+		l.deposed(b, o, now)
 	case o.action == split && b.n > 1:
 		l.shrink(b, o, res)
 		return

@@ -242,32 +242,6 @@ func TestUndecidedIsNotSplit(t *testing.T) {
 	})
 }
 
-// TestSwallowed: an acknowledgement with an offset that is not new (here: the topic
-// was made anew) makes the lane publish the rows again, in a new epoch from 0.
-func TestSwallowed(t *testing.T) {
-	m := newModel("t", 1)
-	run(t, publish.Config{}, m, func(r *rig) {
-		r.put(5)
-		r.drain(time.Second)
-		m.mu.Lock()
-		m.topics["t"][0] = newPartition()
-		m.mu.Unlock()
-		r.put(1)
-		r.drain(time.Second)
-		r.put(1)
-		r.drain(time.Second)
-		r.wantValues("t", 0, "5 5 6")
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if p := m.topics["t"][0].producers[7]; p.epoch != 1 || p.recent[len(p.recent)-1].first != 1 {
-			t.Errorf("epoch %d, batches %+v", p.epoch, p.recent)
-		}
-		if r.logged("new producer epoch") != 1 {
-			t.Errorf("logged %s", r.log.String())
-		}
-	})
-}
-
 // TestProducerID: nothing is sent before a producer id is there.
 func TestProducerID(t *testing.T) {
 	m := newModel("t", 1)

@@ -3,6 +3,7 @@ package publish_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -154,6 +155,21 @@ func (r *rig) drain(limit time.Duration) {
 func (r *rig) settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// wantHistoryError waits for the publisher to give up the history, for this reason.
+func (r *rig) wantHistoryError(reason string) {
+	r.t.Helper()
+	r.settle(time.Minute)
+	select {
+	case err := <-r.p.Reset():
+		var h *publish.HistoryError
+		if !errors.As(err, &h) || !strings.Contains(h.Reason, reason) {
+			r.t.Errorf("Reset = %v, want a *HistoryError: %s", err, reason)
+		}
+	default:
+		r.t.Errorf("the history is not given up: %s", reason)
+	}
 }
 
 func (r *rig) oldest() uint64 {

@@ -13,11 +13,17 @@ type metrics struct {
 	failures, retries *prometheus.CounterVec
 	duration          *prometheus.HistogramVec
 	commitToAck       prometheus.Histogram
+	resumed, skipped  prometheus.Counter
+	duplicates        prometheus.Counter
+	givenUp           prometheus.Counter
 }
 
 func newMetrics(p *Publisher, register prometheus.Registerer) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "cdc_relay", Name: name, Help: help}, labels)
+	}
+	total := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "cdc_relay", Name: name, Help: help})
 	}
 	gauge := func(name, help string, f func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "cdc_relay", Name: name, Help: help}, func() float64 {
@@ -41,9 +47,14 @@ func newMetrics(p *Publisher, register prometheus.Registerer) *metrics {
 			Help:    "Time from a row's commit in PostgreSQL to its acknowledgement by Kafka.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 18),
 		}),
+		resumed:    total("resume_lanes_total", "Partitions in which publishing went on behind what an earlier process, or session, had published."),
+		skipped:    total("resume_rows_skipped_total", "Rows that were found in their partition and not published again."),
+		duplicates: total("duplicates_detected_total", "Rows that were found in their partition twice, since another process still wrote to it."),
+		givenUp:    total("batches_given_up_total", "Batches whose fate the broker could not tell and the partition was read for."),
 	}
 	if register != nil {
 		register.MustRegister(m.published, m.bytes, m.failures, m.retries, m.duration, m.commitToAck,
+			m.resumed, m.skipped, m.duplicates, m.givenUp,
 			gauge("in_flight_messages", "Rows that are queued or being published.", func() int { return p.rows }),
 			gauge("in_flight_bytes", "Memory of the rows that are queued or being published.", func() int { return p.budget.used }),
 		)

@@ -34,6 +34,13 @@ const (
 	storageError       // code 56, not appended, which the client cannot know
 	unlisted           // code 21, not appended, which the client cannot know
 	numFaults
+
+	outOfOrder   // code 45, not appended, which the client cannot know
+	duplicate    // code 46, likewise
+	unknownID    // code 59, likewise
+	fencedOff    // code 47, likewise
+	producerGone // the broker forgets all producers of the partition, then as none
+	oldOffset    // acknowledged at offset 0 and not appended
 )
 
 // modelBroker is a broker with Kafka's rules for producer ids, written from KIP-98:
@@ -284,6 +291,17 @@ func (m *modelBroker) attempt(p *modelPartition, raw []byte, f fault) (broker.Pr
 	case storageError:
 		m.mayBeWritten(p, raw)
 		return code(kafka.KafkaStorageError)
+	case outOfOrder, duplicate, unknownID, fencedOff:
+		m.mayBeWritten(p, raw)
+		return code(map[fault]kafka.Error{
+			outOfOrder: kafka.OutOfOrderSequenceNumber, duplicate: kafka.DuplicateSequenceNumber,
+			unknownID: kafka.UnknownProducerId, fencedOff: kafka.InvalidProducerEpoch,
+		}[f])
+	case producerGone:
+		p.producers = map[int64]*modelProducer{}
+	case oldOffset:
+		m.mayBeWritten(p, raw)
+		return broker.Produced{}, nil
 	case unlisted:
 		m.mayBeWritten(p, raw)
 		return code(kafka.InvalidRequiredAcks)

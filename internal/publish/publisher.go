@@ -132,7 +132,7 @@ type Publisher struct {
 	sequences map[partitionName]*sequence
 	producer  broker.Producer // ID -1 until Kafka has given one
 	refusal   string          // why it has not, so far
-	fence     fence           // how it is kept, with a transactional id
+	fence     fencing         // how it is kept, with a transactional id
 	rows      int             // queued and in flight
 	held      []*lane         // that Flush wakes
 	blocked   *queue          // what Publish waits for
@@ -163,7 +163,7 @@ func New(cfg Config, b Broker, log *slog.Logger, register prometheus.Registerer)
 		topics:      make(map[string]*topic),
 		sequences:   make(map[partitionName]*sequence),
 		producer:    broker.Producer{ID: -1},
-		fence:       fence{wake: make(chan struct{}, 1)},
+		fence:       fencing{wake: make(chan struct{}, 1)},
 	}
 	if !p.transactional() {
 		p.refusal = "kafka has not been asked yet"

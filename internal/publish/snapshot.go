@@ -47,6 +47,12 @@ type LaneState struct {
 	Halted bool
 	// AttemptAge is how long the present attempt has been under way.
 	AttemptAge time.Duration
+	// Reading is how long the lane has waited for its partition to be read, without
+	// which it sends nothing.
+	Reading time.Duration
+	// Skipped rows were found in the partition, which is not proved yet: they hold
+	// the position.
+	Skipped int
 }
 
 // TopicState is the state of a topic that has no lanes, or is about to get others.
@@ -92,7 +98,7 @@ func (p *Publisher) Snapshot() Snapshot {
 			s.Waiting = append(s.Waiting, TopicState{Topic: t.name, Rows: n, Missing: t.missing, Reason: t.problem, Since: t.since})
 		}
 		for _, l := range t.lanes {
-			if !l.idle() || l.trouble.attempts > 0 {
+			if !l.idle() || l.trouble.attempts > 0 || !l.readSince.IsZero() {
 				s.Lanes = append(s.Lanes, l.state(now))
 			}
 		}
@@ -111,6 +117,12 @@ func (l *lane) state(now time.Time) LaneState {
 	s := LaneState{
 		Topic: l.topic.name, Partition: l.partition, Queued: l.queue.len(),
 		Attempts: l.trouble.attempts, Since: l.trouble.since, Reason: l.trouble.reason, Halted: l.trouble.halted,
+	}
+	if !l.readSince.IsZero() {
+		s.Reading = now.Sub(l.readSince)
+	}
+	if l.anchor != nil {
+		s.Skipped = l.anchor.rows
 	}
 	if b := l.batch; b != nil {
 		s.InFlight = b.n
@@ -134,6 +146,8 @@ func (s Snapshot) Problems() []string {
 			out = append(out, fmt.Sprintf("%s[%d]: kafka has not answered for %s", l.Topic, l.Partition, l.AttemptAge.Round(time.Second)))
 		case l.Attempts >= failedProbes:
 			out = append(out, fmt.Sprintf("%s[%d] fails: %s", l.Topic, l.Partition, l.Reason))
+		case l.Reading >= slowAttempt:
+			out = append(out, fmt.Sprintf("%s[%d] has waited for %s to be read", l.Topic, l.Partition, l.Reading.Round(time.Second)))
 		}
 	}
 	for _, t := range s.Waiting {

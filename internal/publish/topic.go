@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -41,11 +42,12 @@ type topic struct {
 	givenUp bool
 	lost    uint64
 
-	weighed bool   // its settings have been looked at
-	problem string // why the topic is not as it should be
-	missing bool   // the cluster has answered that it does not exist
-	since   time.Time
-	logged  time.Time
+	weighed    bool   // its settings have been looked at
+	unreadable bool   // its partitions may not be read, and that has been said
+	problem    string // why the topic is not as it should be
+	missing    bool   // the cluster has answered that it does not exist
+	since      time.Time
+	logged     time.Time
 }
 
 // topic returns the topic, adding it when it is new.
@@ -93,7 +95,7 @@ func (t *topic) looked(partitions int, err error, now time.Time) {
 			t.giveUp(partitions)
 		}
 		return
-	case partitions > t.partitions && partitions != t.grown:
+	case partitions > t.partitions && partitions != t.grown && !t.anchored():
 		if t.partitions > 0 {
 			t.p.log.Info("topic has more partitions: using them once its lanes are empty",
 				slog.String("topic", t.name), slog.Int("partitions", partitions), slog.Int("before", t.partitions))
@@ -122,9 +124,25 @@ func (t *topic) regroup() {
 		t.lanes = append(t.lanes, newLane(t, len(t.lanes)))
 	}
 	for _, l := range t.lanes {
-		l.settled = t.last
+		l.settled, l.known, l.todo = t.last, false, reading{purpose: opening}
 	}
 	t.handOver()
+}
+
+// anchored reports that a lane waits for its anchor's row, which the present
+// partition count brings to it.
+func (t *topic) anchored() bool {
+	return slices.ContainsFunc(t.lanes, func(l *lane) bool { return l.anchor != nil })
+}
+
+// postpone has rows that wait for a higher partition count go to their lanes by the
+// present one, since one of these waits for its anchor's row. The next look finds the
+// higher count again.
+func (t *topic) postpone() {
+	if t.grown > 0 {
+		t.grown = 0
+		t.handOver()
+	}
 }
 
 // handOver gives the rows that have waited to their lanes.
@@ -160,10 +178,7 @@ func (t *topic) giveUp(partitions int) {
 		return
 	}
 	t.givenUp = true
-	select {
-	case t.p.reset <- fmt.Errorf("topic %s has fewer partitions than before", t.name):
-	default:
-	}
+	t.p.ask(fmt.Errorf("topic %s has fewer partitions than before", t.name))
 }
 
 func (t *topic) dropWaiting() {

@@ -314,7 +314,8 @@ func TestGivenUpNumbers(t *testing.T) {
 	})
 }
 
-// TestTopicDeletedAndMadeAgain: rows wait and go on; what was in flight may repeat.
+// TestTopicDeletedAndMadeAgain: rows wait; then the offsets tell, and what is not
+// confirmed is published again under another history.
 func TestTopicDeletedAndMadeAgain(t *testing.T) {
 	m := newModel("t", 1)
 	run(t, publish.Config{}, m, func(r *rig) {
@@ -329,6 +330,10 @@ func TestTopicDeletedAndMadeAgain(t *testing.T) {
 			t.Errorf("problems: %v", p)
 		}
 		m.grow("t", 1)
+		r.wantHistoryError("it ends at offset 2, but a record was acknowledged at offset 2")
+		r.session.History++
+		r.begin()
+		r.replay(3)
 		r.drain(time.Minute)
 		r.wantValues("t", 0, "3 4 3 4")
 	})

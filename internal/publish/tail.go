@@ -1,0 +1,287 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/broker"
+	"github.com/cdc-relay/cdc-relay/internal/crash"
+	"github.com/cdc-relay/cdc-relay/internal/position"
+)
+
+// purpose is why a lane has to read its partition before it writes the next batch.
+type purpose uint8
+
+const (
+	// nothing: it has not.
+	nothing purpose = iota
+	// opening: rows that the server sends again may have been published, by an
+	// earlier process or by a batch of a past session that was given up.
+	opening
+	// between: the first batch after a reading does not follow what was read, so
+	// somebody has written between the two.
+	between
+	// search: the batch that is undecided is given up. Is it there?
+	search
+	// repeated: the batch was acknowledged at an offset that is not new. Is it there?
+	repeated
+)
+
+// reading is a part of a partition that is to be read.
+type reading struct {
+	purpose purpose
+	// from and to are the first offset and the one behind the last; -1 is the start
+	// or the end of the partition.
+	from, to int64
+	// What records are compared with.
+	session    *session
+	partitions uint32
+	settled    position.Position
+}
+
+// anchor is the highest position of the lane's own rows that was found in its
+// partition. That rows at or below it are there is no more than likely: positions
+// are used again after a restore, and tools copy records with their headers. So they
+// are passed over provisionally, and hold the watermark, until the anchor's own row
+// comes by in this lane.
+type anchor struct {
+	pos    position.Position
+	idHash uint64
+	found  purpose // of the reading
+	// held is the lowest sequence of the rows passed over, 0 while there is none.
+	held uint64
+	rows int // passed over
+}
+
+// due reports whether the lane has to read before it goes on. A lane that opens
+// reads when it has a row from before the horizon: what commits later cannot have
+// been published.
+func (l *lane) due() bool {
+	p := l.p
+	switch {
+	case l.todo.purpose != opening:
+		return l.todo.purpose != nothing
+	case l.batch != nil || l.queue.len() == 0:
+		return false // A batch of a past session is decided first.
+	case !l.owes && (!p.cfg.Resume || l.queue.at(0).pos.Commit >= p.session.WALEnd):
+		l.todo = reading{}
+		return false
+	}
+	l.todo.from, l.todo.to = -1, -1
+	if l.known {
+		l.todo.from = l.sequence.last + 1
+	}
+	return true
+}
+
+// read reads what is to be read, on the lane's goroutine. One lane reads at a time,
+// which bounds the memory of the answers.
+func (l *lane) read(ctx context.Context, r reading) {
+	p := l.p
+	until, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.session.over, cancel)()
+	s := scan{reading: r, p: p, topic: l.topic.name, partition: l.partition}
+	var err error
+	select {
+	case p.reader <- struct{}{}:
+		err = s.run(until)
+		<-p.reader
+	case <-until.Done():
+		return
+	}
+	if until.Err() != nil {
+		return
+	}
+	if err == nil {
+		crash.At(crash.Scanned)
+	} else if !broker.MayHaveBeenWritten(err) || ruleFor(broker.Code(err)).refresh {
+		p.broker.Refresh()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.gone || p.session != r.session {
+		return
+	}
+	l.learn(r, &s.found, err, time.Now())
+}
+
+// learn acts on what a reading has found.
+func (l *lane) learn(r reading, f *found, err error, now time.Time) {
+	p := l.p
+	switch code := kafka.Error(broker.Code(err)); {
+	case err == nil:
+		p.health.observe(nil, now)
+	case code == kafka.TopicAuthorizationFailed || code == kafka.UnsupportedVersion:
+		l.unreadable(r, err, now)
+		return
+	default:
+		if code == 0 {
+			p.health.observe(err, now)
+		}
+		l.retryAt = now.Add(l.backoff.next())
+		l.troubled(false, err.Error(), now)
+		return
+	}
+	l.topic.unreadable = false
+	l.recovered(now)
+	l.todo, l.readSince = reading{}, time.Time{}
+	b := l.batch
+	if r.purpose == search || r.purpose == repeated {
+		l.release() // Its rows stay.
+	}
+	switch {
+	case f.timeline > r.session.Timeline:
+		l.lose(&TimelineError{l.topic.name, l.partition, f.timeline}, now)
+	case f.end <= l.sequence.last:
+		l.unlike(now, "it ends at offset %d, but a record was acknowledged at offset %d", f.end, l.sequence.last)
+	case r.purpose == repeated:
+		if q := l.queue.at(b.n - 1); f.ours && f.pos == q.pos && f.idHash == q.idHash {
+			l.unlike(now, "a batch was acknowledged at offset %d, below the last one at %d, and is there", r.from, l.sequence.last)
+		}
+	default:
+		l.placed(r, f, now)
+	}
+}
+
+// placed goes on behind what a reading has found. The next batch is one row: if
+// somebody else still writes, that is the most that is written twice.
+func (l *lane) placed(r reading, f *found, now time.Time) {
+	switch r.purpose {
+	case between:
+		l.p.metrics.duplicates.Add(float64(f.copies))
+		l.probing = f.ours // The one who wrote may be about to write again.
+	default:
+		l.sequence.last, l.known, l.owes = f.end-1, true, false
+		l.probing = true
+	}
+	s := r.session
+	switch {
+	case !f.ours || f.pos.Commit < s.Start || f.pos.Compare(l.settled) <= 0:
+		return // Nothing that will come is there.
+	case r.purpose == opening && f.pos.Commit >= s.WALEnd:
+		l.unlike(now, "it holds the position %s, but the server's log ended at %s when the slot was acquired", f.pos, s.WALEnd)
+		return
+	}
+	l.anchor = &anchor{pos: f.pos, idHash: f.idHash, found: r.purpose}
+	l.p.await(f.pos.Commit)
+	l.topic.postpone()
+}
+
+// unreadable goes on without a reading that the broker refuses: everything that
+// might be there is published again. Only a batch that is undecided waits.
+func (l *lane) unreadable(r reading, err error, now time.Time) {
+	l.todo, l.readSince = reading{}, time.Time{}
+	l.owes = false
+	if !l.topic.unreadable {
+		l.topic.unreadable = true
+		l.p.log.Warn("partitions cannot be read: what was published and not confirmed before a restart is published again",
+			slog.String("topic", l.topic.name), slog.String("reason", err.Error()))
+	}
+	switch r.purpose {
+	case search:
+		l.retryAt = now.Add(haltPause)
+		l.halt(l.batch, outcome{err: fmt.Errorf("the broker cannot tell what became of a batch, and its partition cannot be read: %w", err)}, now)
+		return
+	case repeated:
+		l.release()
+	default:
+	}
+	l.recovered(now)
+}
+
+// settles reports whether a row at the head of the queue needs no batch: it was
+// settled before, or is passed over because of the anchor.
+func (l *lane) settles(r *row) bool {
+	if r.pos.Compare(l.settled) <= 0 {
+		return true
+	}
+	a := l.anchor
+	if a == nil || l.lost {
+		return false
+	}
+	switch c := r.pos.Compare(a.pos); {
+	case c > 0:
+		l.unproved("the server sent the row at %s first", r.pos)
+		return false
+	case c == 0 && r.idHash != a.idHash:
+		l.unproved("the server's row there is another one")
+		return false
+	case c == 0:
+		l.proved(a)
+	case a.held == 0:
+		a.held = r.seq
+		fallthrough
+	default:
+		a.rows++
+	}
+	return true
+}
+
+// proved ends the anchor, whose own row has come by: the rows up to it are settled.
+func (l *lane) proved(a *anchor) {
+	if a.found == opening {
+		l.p.metrics.resumed.Inc()
+	}
+	l.p.metrics.skipped.Add(float64(a.rows + 1))
+	l.settled, l.anchor = a.pos, nil
+}
+
+func (l *lane) unproved(format string, args ...any) {
+	l.unlike(time.Now(), "it holds the position %s of this history, but "+format, append([]any{l.anchor.pos}, args...)...)
+}
+
+// unlike gives up the history: the partition is not like what this process, or this
+// server's log, has made.
+func (l *lane) unlike(now time.Time, format string, args ...any) {
+	l.lose(&HistoryError{l.topic.name, l.partition, fmt.Sprintf(format, args...)}, now)
+}
+
+// lose stops the lane until the session has ended, and has it end. Nothing of the
+// lane is settled.
+func (l *lane) lose(err error, now time.Time) {
+	l.lost = true
+	l.trouble = trouble{since: now, attempts: 1, halted: true, reason: err.Error()} // Said by the one who ends the session.
+	l.p.ask(err)
+}
+
+// await has the lanes told when the stream has passed a commit.
+func (p *Publisher) await(commit lsn) {
+	p.awaited.Store(min(p.awaited.Load(), uint64(commit)))
+}
+
+// Passed tells that the stream has passed every transaction whose commit LSN is
+// below lsn: their rows have been handed over. It is cheap enough for every commit.
+func (p *Publisher) Passed(lsn lsn) {
+	p.passed.Store(uint64(lsn))
+	if uint64(lsn) <= p.awaited.Load() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	lowest := uint64(math.MaxUint64)
+	for _, t := range p.topics {
+		for _, l := range t.lanes {
+			switch a := l.anchor; {
+			case a == nil:
+			case a.pos.Commit < lsn:
+				l.signal()
+			default:
+				lowest = min(lowest, uint64(a.pos.Commit))
+			}
+		}
+	}
+	p.awaited.Store(lowest)
+}
+
+// missed gives up the history when the stream has passed the anchor without it.
+func (l *lane) missed() {
+	if a := l.anchor; a != nil && !l.lost && l.queue.len() == 0 && l.p.passed.Load() > uint64(a.pos.Commit) {
+		l.unproved("the server has sent everything up to %s without it", lsn(l.p.passed.Load()))
+	}
+}
