@@ -20,10 +20,10 @@ const refreshEvery = 24 * time.Hour
 // nobody is the producer to name when the epoch is to be raised whoever holds it.
 func nobody() broker.Producer { return broker.Producer{ID: -1, Epoch: -1} }
 
-// fence is the state of a transactional id. No transactions are used: the id gives
+// fencing is the state of a transactional id. No transactions are used: the id gives
 // each session a higher epoch of one producer id, and from the session's first batch
 // on a partition refuses the earlier ones.
-type fence struct {
+type fencing struct {
 	wake chan struct{} // cap 1: there may be something to ask
 	// session is the one that the producer in use was asked for; nil if it must be
 	// asked for anew.
@@ -44,7 +44,7 @@ func (p *Publisher) fenced() bool { return p.session != nil && p.fence.session =
 
 // begin has the coordinator asked for a new session. Never before: an instance that
 // only waits for the slot would depose the one that holds it.
-func (f *fence) begin() {
+func (f *fencing) begin() {
 	f.retryAt, f.raise = time.Time{}, false
 	notify(f.wake)
 }
