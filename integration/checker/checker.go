@@ -228,6 +228,16 @@ func (c *Checker) missing(counters map[string]int64) int64 {
 	return missing
 }
 
+// Repeated reads what is new on the topics and returns how many second and further copies there are.
+func (c *Checker) Repeated(ctx context.Context) (int, error) {
+	if err := c.Read(ctx); err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.seen.repeats), nil
+}
+
 // Mark is what a relay finds that starts now.
 type Mark struct {
 	// Confirmed is the slot's confirmed position.

@@ -1,0 +1,139 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/integration/checker"
+	"github.com/cdc-relay/cdc-relay/integration/testenv"
+)
+
+// A relay is killed again and again under load, at moments that hurt. What it has left on the topics its successor
+// does not send again.
+func TestKillRounds(t *testing.T) {
+	l := newLab(t, plan{brokers: 1, plain: true, repeats: checker.AnyRepeat})
+	skipped := l.killRounds(*kills)
+	report := l.judge()
+	t.Logf("%d rounds, %d of them skipped rows; %d repeats", *kills, skipped, report.Duplicates)
+}
+
+// life is one relay from its start to its death.
+type life struct {
+	relay    *relay
+	death    string
+	lasted   time.Duration
+	inFlight int // rows, when it was last looked at
+	left     checker.Mark
+}
+
+// counts says whether the death was one of those that matter: with a batch in flight or a transaction half sent.
+func (d *life) counts() bool {
+	return d.inFlight > 0 || d.left.Half > 0 || strings.HasPrefix(d.death, "produced")
+}
+
+// killRounds kills so many relays that count, and prints a line for each. It leaves a last one at work, and returns how
+// many deaths had a successor that skipped rows.
+func (l *lab) killRounds(rounds int) (skipped int) {
+	l.t.Helper()
+	var last *life
+	succeeded := func(by *relay, repeats int) {
+		if last == nil || !last.counts() {
+			return
+		}
+		if by.seen.skipped > 0 {
+			skipped++
+		}
+		l.say("%s died by %s after %v: %d rows in flight, %d transactions half sent, %d rows past the confirmed position; "+
+			"then %d lanes resumed, %d rows skipped, %d repeats",
+			last.relay.name, last.death, last.lasted.Round(time.Millisecond), last.inFlight, last.left.Half, last.left.Past,
+			by.seen.resumed, by.seen.skipped, repeats-last.left.Repeats)
+	}
+	for counted, tried := 0, 0; counted < rounds; tried++ {
+		if tried > 20+3*rounds {
+			l.t.Fatalf("only %d of %d deaths had anything in flight", counted, tried)
+		}
+		next := l.live()
+		succeeded(next.relay, next.left.Repeats)
+		if last = next; last.counts() {
+			counted++
+		}
+	}
+	final := l.start(never, l.direct())
+	l.waitFor(final, "leading", leading)
+	testenv.Until(l.t, patience, func(ctx context.Context) error {
+		if !final.look(ctx) || final.seen.received == 0 {
+			return fmt.Errorf("%s has received nothing", final.name)
+		}
+		return nil
+	})
+	succeeded(final, last.left.Repeats)
+	return skipped
+}
+
+// live starts a relay, kills it and notes what it has left.
+func (l *lab) live() *life {
+	l.t.Helper()
+	d := &life{death: "SIGKILL"}
+	crashAt := never
+	switch l.random.IntN(8) {
+	case 0, 1, 2: // Acknowledged batches come by hundreds a second.
+		crashAt = fmt.Sprintf("produced:%d", 20+l.random.IntN(300))
+	case 3:
+		crashAt = fmt.Sprintf("watermark:%d", 5+l.random.IntN(40))
+	case 4:
+		crashAt = fmt.Sprintf("scanned:%d", 1+l.random.IntN(4))
+	case 5:
+		crashAt = "draining"
+	}
+	began := time.Now()
+	d.relay = l.start(crashAt, l.direct())
+	if crashAt != never {
+		d.death = crashAt
+	}
+	if crashAt == never || crashAt == "draining" {
+		l.waitFor(d.relay, "leading", leading)
+		l.lookUntil(d.relay, l.between(200*time.Millisecond, 1500*time.Millisecond), func(metrics) bool { return false })
+		l.lookUntil(d.relay, patience, func(m metrics) bool { return m.inFlight > 0 })
+		if crashAt == never {
+			d.relay.Kill()
+		} else {
+			d.relay.Signal(syscall.SIGTERM)
+			d.relay.Wait(patience)
+		}
+	} else if !l.lookUntil(d.relay, 5*time.Second, func(metrics) bool { return false }) {
+		d.death = "SIGKILL" // It never came to its point.
+		d.relay.Kill()
+	}
+	d.lasted, d.inFlight = time.Since(began), d.relay.seen.inFlight
+	l.waitFree()
+	var err error
+	if d.left, err = l.check.Mark(l.t.Context()); err != nil {
+		l.t.Fatal(err)
+	}
+	return d
+}
+
+// lookUntil looks at a relay until a condition holds, the relay ends or the time is over. It returns whether the relay
+// has ended.
+func (l *lab) lookUntil(r *relay, limit time.Duration, condition func(metrics) bool) (ended bool) {
+	deadline := time.Now().Add(limit)
+	for time.Now().Before(deadline) && l.t.Context().Err() == nil {
+		if r.look(l.t.Context()) && condition(r.seen) {
+			return false
+		}
+		select {
+		case <-r.Done():
+			return true
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return !r.running()
+}
+
+func (l *lab) connect(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, l.env.URL) }

@@ -1,0 +1,203 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/integration/checker"
+	"github.com/cdc-relay/cdc-relay/integration/localstack"
+	"github.com/cdc-relay/cdc-relay/integration/proxy"
+	"github.com/cdc-relay/cdc-relay/integration/testenv"
+)
+
+// lab is a set of servers of its own, proxies before them, a workload, its judge, and the relays that a test starts.
+type lab struct {
+	t      *testing.T
+	env    *testenv.Env
+	check  *checker.Checker
+	random *rand.Rand // decides the faults
+	began  time.Time
+
+	server     *localstack.Postgres
+	kafka      *localstack.Kafka
+	toPostgres *proxy.Proxy
+	toBrokers  []*proxy.Proxy // one before each broker
+
+	settings testenv.Settings // of every relay
+	plain    bool             // relays run without the race detector
+	started  int              // relays so far
+	endLoad  func() error
+	loaded   time.Time // when the workload began
+}
+
+// plan says what a lab is to be.
+type plan struct {
+	brokers  int
+	plain    bool
+	settings testenv.Settings
+	repeats  checker.Repeats
+	fenced   bool
+}
+
+// slotTimeout is the wal_sender_timeout of the relays: how long a dead leader can keep the slot.
+const slotTimeout = 3 * time.Second
+
+// newLab starts the servers, prepares the database, and begins to write.
+func newLab(t *testing.T, p plan) *lab {
+	t.Helper()
+	l := &lab{
+		t: t, began: time.Now(), plain: p.plain, random: rand.New(rand.NewPCG(*seed, 0)),
+		settings: testenv.Settings{"postgres.wal_sender_timeout": slotTimeout.String()},
+	}
+	t.Logf("seed %d: %s -faults.seed=%d", *seed, t.Name(), *seed)
+	maps.Copy(l.settings, p.settings)
+	l.startServers(p.brokers)
+	types := []string{"order", "invoice", "shipment"}
+	for _, name := range types {
+		// Two of three must have a record before it is acknowledged.
+		l.env.CreateTopic(name, 4, "min.insync.replicas", fmt.Sprint((p.brokers+1)/2))
+	}
+	if res := l.env.Run("init", "--config", l.env.WriteConfig(l.settings)); res.Code != 0 {
+		t.Fatal(res.Stderr)
+	}
+	check, err := checker.New(checker.Config{
+		URL: l.env.URL, Slot: l.env.Slot, Brokers: l.env.Brokers, TopicPrefix: l.env.Prefix, Types: types, Keys: 1200, MaxRows: 500,
+		Rollbacks: 0.1, Writers: 4, Rate: *rate, Padding: 100, Seed: *seed, Repeats: p.repeats, Fenced: p.fenced,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(check.Close)
+	l.check = check
+	if err := check.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.load()
+	return l
+}
+
+func (l *lab) startServers(brokers int) {
+	l.t.Helper()
+	server, err := localstack.StartPostgres(l.t.Context(), localstack.PostgresConfig{Major: testenv.Major(), NoSync: true})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.server = server
+	l.closeLater(server.Close)
+	l.toPostgres = l.proxy(server.Addr)
+	var kafka *localstack.Kafka
+	var addrs []string
+	for i := range brokers {
+		p := l.proxy(func() string { return kafka.AddrsOf(localstack.Proxied)[i] })
+		l.toBrokers, addrs = append(l.toBrokers, p), append(addrs, p.Addr())
+	}
+	kafka, err = localstack.StartKafka(l.t.Context(), localstack.KafkaConfig{
+		Brokers: brokers, SeparateController: brokers > 1, Advertise: addrs,
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.kafka = kafka
+	l.closeLater(kafka.Close)
+	l.env = testenv.New(l.t, testenv.OnPostgres(server), testenv.NoKafka())
+	l.env.Brokers = kafka.Addrs()
+	through, err := url.Parse(l.env.URL)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	through.Host = l.toPostgres.Addr()
+	l.settings["postgres.url"], l.settings["kafka.brokers"] = through.String(), addrs
+}
+
+func (l *lab) closeLater(closing func() error) {
+	l.t.Cleanup(func() {
+		if err := closing(); err != nil {
+			l.t.Error(err)
+		}
+	})
+}
+
+func (l *lab) proxy(target func() string) *proxy.Proxy {
+	l.t.Helper()
+	p, err := proxy.New(target)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// direct are the settings of a relay that no proxy spoils.
+func (l *lab) direct() testenv.Settings {
+	return testenv.Settings{"postgres.url": l.env.URL, "kafka.brokers": l.env.Brokers}
+}
+
+// load begins to write, and to sample the confirmed position.
+func (l *lab) load() {
+	l.loaded = time.Now()
+	ctx, stop := context.WithCancel(l.t.Context())
+	wrote := make(chan error, 1)
+	var watched sync.WaitGroup
+	go func() { wrote <- l.check.Write(ctx) }()
+	watched.Go(func() { l.check.Watch(ctx, 100*time.Millisecond) })
+	l.endLoad = sync.OnceValue(func() error {
+		stop()
+		watched.Wait()
+		return <-wrote
+	})
+	l.t.Cleanup(func() { _ = l.endLoad() })
+}
+
+// judge ends the writing, waits until everything is delivered, and returns the report. A fault in it fails the test.
+func (l *lab) judge() checker.Report {
+	l.t.Helper()
+	wrote := time.Since(l.loaded)
+	if err := l.endLoad(); err != nil {
+		l.t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(l.t.Context(), 3*time.Minute)
+	defer cancel()
+	report, err := l.check.Wait(ctx)
+	if err != nil {
+		l.t.Error(err)
+	}
+	l.say("%.0f rows a second committed; %s", float64(report.Committed)/wrote.Seconds(), report.String())
+	if !report.OK() {
+		l.t.Errorf("seed %d: the judge finds faults", *seed)
+	}
+	return report
+}
+
+// say prints a line with the time since the start of the lab.
+func (l *lab) say(format string, args ...any) {
+	l.t.Helper()
+	l.t.Logf("%7.2fs %s", time.Since(l.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// between draws a duration.
+func (l *lab) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(l.random.Int64N(int64(most-least)))
+}
+
+// times collects durations of each kind.
+type times map[string][]time.Duration
+
+func (t times) add(kind string, d time.Duration) { t[kind] = append(t[kind], d) }
+
+// String gives the median and the longest of each kind.
+func (t times) String() string {
+	text := ""
+	for _, kind := range slices.Sorted(maps.Keys(t)) {
+		all := slices.Sorted(slices.Values(t[kind]))
+		text += fmt.Sprintf("\n  %-12s p50 %4d ms, max %4d ms, %d times",
+			kind, all[len(all)/2].Milliseconds(), all[len(all)-1].Milliseconds(), len(all))
+	}
+	return text
+}
