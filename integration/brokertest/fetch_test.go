@@ -3,6 +3,7 @@ package brokertest
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,7 +30,7 @@ type tail struct {
 
 func newTail(t *testing.T, addrs []string, config ...string) *tail {
 	t.Helper()
-	topic := strings.ReplaceAll(strings.ToLower(t.Name()), "/", ".")
+	topic := strings.ReplaceAll(t.Name(), "/", ".") + "." + rand.Text()
 	createTopic(t, addrs, topic, 1, config...)
 	return &tail{t: t, addrs: addrs, topic: topic, broker: openBroker(t, broker.Config{Brokers: addrs})}
 }
@@ -246,8 +247,10 @@ func TestFetchCompacted(t *testing.T) {
 	w.write(w.client(), again...)
 	thin := w.client()
 	w.write(thin, rows(n/2, n/2)...) // Thins out the batch before.
+	clock := 0
 	testenv.Until(t, 60*time.Second, func(ctx context.Context) error {
-		w.write(thin, row("clock", "y")) // The segment in use is not compacted: begin the next.
+		clock++
+		w.write(thin, row(fmt.Sprint("clock", clock), "y")) // The segment in use is not compacted: begin the next.
 		if got, _ := w.read(0, 1<<20); !strings.HasPrefix(got[0], fmt.Sprint(n)+" ") || strings.HasPrefix(got[n/2], fmt.Sprint(n+n/2)+" ") {
 			return fmt.Errorf("not compacted yet: %d records", len(got))
 		}

@@ -2,6 +2,7 @@ package brokertest
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ func initTransactional(t *testing.T, b *broker.Broker, id string, known broker.P
 // TestInitTransactional: each call raises the epoch; one that names a producer is refused once another has come.
 func TestInitTransactional(t *testing.T) {
 	b := openBroker(t, broker.Config{Brokers: kafka(t).kafka.Addrs()})
-	id := strings.ToLower(t.Name())
+	id := t.Name() + rand.Text()
 	first := initTransactional(t, b, id, nobody)
 	if first.Epoch != 0 || first.ID < 0 {
 		t.Fatalf("an unknown id gives %+v, want epoch 0", first)
@@ -65,18 +66,19 @@ func TestInitTransactional(t *testing.T) {
 // TestInitTransactionalDenied: code 53, with the permission that is missing; with it the answer is a producer.
 func TestInitTransactionalDenied(t *testing.T) {
 	k := kafka(t)
+	id := t.Name() + rand.Text()
 	b := openBroker(t, broker.Config{
 		Brokers: k.kafka.AddrsOf(localstack.SASLPlaintext),
 		SASL:    broker.SASLConfig{Mechanism: "PLAIN", Username: user, Password: password},
 	})
-	allowUser(t, k.kafka.Addrs(), "User:somebody", kmsg.ACLResourceTypeTransactionalId, "denied", kmsg.ACLOperationWrite)
-	_, err := b.InitTransactional(t.Context(), "denied", nobody)
+	allowUser(t, k.kafka.Addrs(), "User:somebody", kmsg.ACLResourceTypeTransactionalId, id, kmsg.ACLOperationWrite)
+	_, err := b.InitTransactional(t.Context(), id, nobody)
 	if broker.Code(err) != 53 || !strings.Contains(err.Error(), "kafka.transactional_id: it needs an ACL for Write") {
 		t.Errorf("InitTransactional = %v, want code 53 and a hint", err)
 	}
-	allow(t, k.kafka.Addrs(), kmsg.ACLResourceTypeTransactionalId, "denied", kmsg.ACLOperationWrite)
+	allow(t, k.kafka.Addrs(), kmsg.ACLResourceTypeTransactionalId, id, kmsg.ACLOperationWrite)
 	testenv.Until(t, soon, func(ctx context.Context) error {
-		p, err := b.InitTransactional(ctx, "denied", nobody)
+		p, err := b.InitTransactional(ctx, id, nobody)
 		if err == nil && p.ID < 0 {
 			err = fmt.Errorf("producer %+v", p)
 		}
