@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/wal"
@@ -34,6 +35,9 @@ func (c *Config) check(scope Scope) []Problem {
 			"name the bootstrap brokers in the file, as CDC_RELAY_KAFKA_BROKERS or as KAFKA_BROKERS")
 	}
 	k.kafka()
+	k.require("resume.max_records", c.Resume.MaxRecords >= 1, "not positive", "give at least 1, or set resume.enabled to false")
+	k.require("resume.max_bytes", c.Resume.MaxBytes >= 1<<20 && c.Resume.MaxBytes <= 1<<30, "out of range",
+		"give 1MiB to 1GiB, or set resume.enabled to false")
 	k.require("limits.in_flight_bytes", c.Limits.InFlightBytes >= 64<<10, "too small", "give at least 64KiB")
 	k.require("shutdown_timeout", c.ShutdownTimeout > 0, "not positive", "give a duration such as 30s")
 	k.address("http.listen", c.HTTP.Listen)
@@ -114,6 +118,8 @@ func (k *checker) kafka() {
 		"out of range", "give 1KiB to 64MiB")
 	k.require("kafka.max_request_bytes", c.MaxRequestBytes >= min(c.MaxMessageBytes, 64<<20) && c.MaxRequestBytes <= 100<<20,
 		"out of range", "give kafka.max_message_bytes to 100MiB, above which brokers close the connection")
+	k.require("kafka.transactional_id", len(c.TransactionalID) <= 249 && !strings.ContainsFunc(c.TransactionalID, unicode.IsControl),
+		"not a name", "give at most 249 bytes without control characters")
 	k.createTopics()
 	k.require("kafka.tls.cert_file", (c.TLS.CertFile == "") == (c.TLS.KeyFile == ""), "needed together with kafka.tls.key_file", "set both or none")
 	k.sasl()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
+	"github.com/cdc-relay/cdc-relay/internal/publish"
 )
 
 // Config is every setting of the relay. Its zero value is not usable; start from Default or Load.
@@ -20,6 +21,7 @@ type Config struct {
 	Outbox   Outbox   `yaml:"outbox"`
 	Kafka    Kafka    `yaml:"kafka"`
 	Routing  Routing  `yaml:"routing"`
+	Resume   Resume   `yaml:"resume"`
 	Limits   Limits   `yaml:"limits"`
 	HTTP     HTTP     `yaml:"http"`
 	Log      Log      `yaml:"log"`
@@ -111,6 +113,13 @@ type Kafka struct {
 	// requests of more than 100 MiB (`socket.request.max.bytes`) without saying which record it was.
 	MaxRequestBytes Bytes `yaml:"max_request_bytes"`
 
+	// Name under which Kafka fences relays: as soon as a relay streams, whatever a former one that is
+	// still alive sends to the partitions that the new one has written to is refused. Give all relays
+	// of one slot the same name, and nobody else. The role needs the right to write to it
+	// (TransactionalId). No transactions are used. Empty: no fence; events may then be repeated, never
+	// reordered, while two relays believe to stream.
+	TransactionalID string `yaml:"transactional_id"`
+
 	// `false`: a row whose topic does not exist waits for it. A mapping: the relay creates the topic.
 	CreateTopics CreateTopics `yaml:"create_topics"`
 
@@ -178,6 +187,21 @@ type Routing struct {
 	Key string `yaml:"key"`
 }
 
+// Resume is how the relay finds out after a crash which events are on the topics already, although
+// Postgres does not know it yet: it reads the ends of the partitions.
+type Resume struct {
+	// `false` sends everything again that was not confirmed to Postgres. Without the right to read a
+	// topic the same happens, with a warning.
+	Enabled bool `yaml:"enabled"`
+
+	// How far back a partition is read for the last event of ours. Where others have written more
+	// since, what is not confirmed is sent again.
+	MaxRecords int `yaml:"max_records"`
+
+	// Bytes that are read back at most, per partition.
+	MaxBytes Bytes `yaml:"max_bytes"`
+}
+
 // Limits bound what the relay uses.
 type Limits struct {
 	// Bytes of rows read but not yet acknowledged, over all partitions. When they are used up the
@@ -213,6 +237,7 @@ func Default() Config {
 		Outbox:          Outbox{Table: Tables{{catalog.TableName{Schema: "public", Name: "outbox"}}}, RecordTime: "commit"},
 		Kafka:           Kafka{Compression: "none", MaxMessageBytes: 1 << 20, MaxRequestBytes: 64 << 20},
 		Routing:         Routing{Topic: "outbox.event.{aggregatetype}", Key: "{aggregateid}"},
+		Resume:          Resume{Enabled: true, MaxRecords: publish.DefaultResumeMaxRecords, MaxBytes: publish.DefaultResumeMaxBytes},
 		Limits:          Limits{InFlightBytes: 16 << 20},
 		HTTP:            HTTP{Listen: "127.0.0.1:9640"},
 		Log:             Log{Level: "info", Format: "auto"},

@@ -101,6 +101,11 @@ func (c *Config) Publish() publish.Config {
 		MaxRequestBytes: int(c.Kafka.MaxRequestBytes),
 		InFlightBytes:   int(c.Limits.InFlightBytes),
 		CreateTopics:    c.createTopics(),
+
+		Resume:           c.Resume.Enabled,
+		ResumeMaxRecords: c.Resume.MaxRecords,
+		ResumeMaxBytes:   int(c.Resume.MaxBytes),
+		TransactionalID:  c.Kafka.TransactionalID,
 	}
 }
 

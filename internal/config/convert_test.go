@@ -74,6 +74,8 @@ func TestRoutingFacts(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"a column listed under its own name": func(c *Config) { c.Outbox.Columns = map[string]string{"id": "id"} },
 		"compression":                        func(c *Config) { c.Kafka.Compression = "zstd" },
+		"resume":                             func(c *Config) { c.Resume.Enabled = false },
+		"fence":                              func(c *Config) { c.Kafka.TransactionalID = "t" },
 	} {
 		if fingerprint(change) != usual {
 			t.Errorf("%s: the fingerprint changes", name)
