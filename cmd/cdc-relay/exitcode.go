@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/broker"
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/publish"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/wal"
 	"github.com/cdc-relay/cdc-relay/migrations"
@@ -64,6 +65,12 @@ func explain(err error) (what, next string, code int) {
 	}
 	if _, ok := errors.AsType[*relay.SlotHeldError](err); ok {
 		return what, "stop the other process, or leave out --once: run waits as the standby", exitSlotHeld
+	}
+	if errors.Is(err, relay.ErrDeposed) || errors.Is(err, relay.ErrSlotChanged) {
+		return what, "run it again; if another relay has the slot, stop it, or leave out --once: run waits as the standby", exitSlotHeld
+	}
+	if _, ok := errors.AsType[*publish.TimelineError](err); ok {
+		return what, "check that postgres.url names the right primary; if going on from this one is meant, run `cdc-relay init --accept-server`", exitConfig
 	}
 	if _, ok := errors.AsType[*relay.UnfinishedError](err); ok {
 		return what, "run it again; it goes on where it stopped", exitPartly

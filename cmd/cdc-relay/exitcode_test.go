@@ -13,6 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/broker"
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/publish"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/wal"
 	"github.com/cdc-relay/cdc-relay/migrations"
@@ -36,6 +37,9 @@ func TestExplain(t *testing.T) {
 		{&catalog.CheckError{Class: catalog.Unreachable}, exitUnreachable, "", ""},
 		{&catalog.CheckError{}, exitFailure, "", ""},
 		{&relay.SlotHeldError{Slot: "x", Holder: "y"}, exitSlotHeld, "", ""},
+		{fmt.Errorf("look: %w", relay.ErrDeposed), exitSlotHeld, "", ""},
+		{relay.ErrSlotChanged, exitSlotHeld, "", ""},
+		{&publish.TimelineError{Topic: "t", Timeline: 2}, exitConfig, "", ""},
 		{&relay.UnfinishedError{}, exitPartly, "", ""},
 		{&migrations.ChangedError{}, exitConfig, "", ""},
 		{&wal.ServerError{SQLState: "28P01"}, exitPrivilege, "", ""},

@@ -79,6 +79,10 @@ func checkPostgres(ctx context.Context, out io.Writer, c *config.Config) error {
 	if err != nil {
 		return err
 	}
+	// Behind a relay that runs, or has crashed, the slot is always further on than what is recorded.
+	if move, moved := report.Slot.Moved(report.Server.Timeline, report.Row); moved && move.Exact {
+		fmt.Fprintf(out, "postgres: warning: %s\n", move.Warning())
+	}
 	fmt.Fprintf(out, "postgres: ok: version %s, slot %s at %s\n", report.Server.VersionText, report.Slot.Name, report.Slot.Confirmed)
 	return nil
 }

@@ -215,7 +215,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.UpdateConfirmed(t.Context(), env.Slot, r.Slot.Confirmed, 1, true); err != nil {
+	if _, err := db.UpdateConfirmed(t.Context(), env.Slot, hold(t, env, r.Slot.Confirmed), r.Slot.Confirmed, 1, true); err != nil {
 		t.Error(err)
 	}
 }

@@ -248,7 +248,7 @@ func TestFastShutdownIsRecognised(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := conn.Start(ctx, wal.StartOptions{Confirmed: slot.Confirmed})
+	stream, err := conn.Start(ctx, wal.StartOptions{Confirmed: at(slot.Confirmed)})
 	if err != nil {
 		t.Fatal(err)
 	}

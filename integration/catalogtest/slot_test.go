@@ -77,9 +77,7 @@ func TestSlotKnownButGone(t *testing.T) {
 	t.Parallel()
 	env := testenv.New(t, testenv.NoKafka())
 	db := ready(t, env)
-	if err := db.UpdateConfirmed(t.Context(), env.Slot, 0x1234, 1, false); err != nil {
-		t.Fatal(err)
-	}
+	env.Exec("UPDATE public.cdc_relay_slots SET confirmed = '0/1234'")
 	env.Exec("SELECT pg_drop_replication_slot('" + env.Slot + "')")
 	_, err := db.Check(t.Context(), spec(env))
 	const want = "knows it"
@@ -108,13 +106,18 @@ func TestSlotRow(t *testing.T) {
 	if err != nil || !known {
 		t.Fatal(known, err)
 	}
-	if err := db.UpdateConfirmed(ctx, env.Slot, 0xA_0000_0001, 3, true); err != nil {
+	holder := hold(t, env, first.Consistent)
+	recorded, err := db.UpdateConfirmed(ctx, env.Slot, holder, 0xA_0000_0001, 3, true)
+	if err != nil {
 		t.Fatal(err)
 	}
 	row, _, err := db.SlotRow(ctx, env.Slot)
-	if err != nil || row.Confirmed != 0xA_0000_0001 || row.Timeline != 3 || !row.CleanStop || time.Since(row.ConfirmedAt).Abs() > time.Minute {
+	if err != nil || row.Confirmed != 0xA_0000_0001 || row.Timeline != 3 || !row.CleanStop ||
+		!row.ConfirmedAt.Equal(recorded) || time.Since(recorded).Abs() > time.Minute {
 		t.Errorf("row %+v, %v", row, err)
 	}
+	_, err = db.Check(ctx, spec(env))
+	wantFault(t, err, catalog.Configuration, "older than what slot "+env.Slot+" was used on (timeline 1, not 3)")
 
 	env.Exec("UPDATE public.cdc_relay_slots SET system_id = '1'")
 	_, err = db.Check(ctx, spec(env))
@@ -134,10 +137,49 @@ func TestSlotRow(t *testing.T) {
 	wantFault(t, err, catalog.Configuration, "was set up with publication")
 
 	env.Exec("DELETE FROM public.cdc_relay_slots")
-	wantFault(t, db.UpdateConfirmed(ctx, env.Slot, 1, 1, false), catalog.Configuration, "no row")
+	_, err = db.UpdateConfirmed(ctx, env.Slot, holder, 1, 1, false)
+	wantFault(t, err, catalog.Configuration, "no row")
+	_, err = db.RenewHistory(ctx, env.Slot, holder, first.HistoryID)
+	wantFault(t, err, catalog.Configuration, "no row")
 	wantFault(t, db.AcceptServer(ctx, env.Slot), catalog.Configuration, "no row")
 	if _, known, err := db.SlotRow(ctx, env.Slot); known || err != nil {
 		t.Errorf("SlotRow = %v, %v, want none", known, err)
+	}
+}
+
+// What a relay records of the slot counts only while it streams from it: one that has
+// lost it without knowing must not write over what the next one has recorded.
+func TestRecordOnlyWhileStreaming(t *testing.T) {
+	t.Parallel()
+	env := testenv.New(t, testenv.NoKafka())
+	ctx := t.Context()
+	db := ready(t, env)
+	before, _, err := db.SlotRow(ctx, env.Slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(walsender uint32) {
+		t.Helper()
+		if _, err := db.UpdateConfirmed(ctx, env.Slot, walsender, before.Consistent, 1, true); !errors.Is(err, catalog.ErrNotHolder) {
+			t.Errorf("UpdateConfirmed: %v, want that the slot is not held", err)
+		}
+		if _, err := db.RenewHistory(ctx, env.Slot, walsender, before.HistoryID); !errors.Is(err, catalog.ErrNotHolder) {
+			t.Errorf("RenewHistory: %v, want that the slot is not held", err)
+		}
+		if row, _, err := db.SlotRow(ctx, env.Slot); err != nil || row.HistoryID != before.HistoryID || row.CleanStop {
+			t.Errorf("row %+v, %v, want it unchanged", row, err)
+		}
+	}
+	try(4711) // nobody streams
+	holder := hold(t, env, before.Consistent)
+	try(holder + 1)
+	id, err := db.RenewHistory(ctx, env.Slot, holder, before.HistoryID)
+	row, _, rowErr := db.SlotRow(ctx, env.Slot)
+	if err != nil || rowErr != nil || id == before.HistoryID || row.HistoryID != id {
+		t.Fatalf("RenewHistory = %q, %v; the row has %q", id, err, row.HistoryID)
+	}
+	if again, err := db.RenewHistory(ctx, env.Slot, holder, before.HistoryID); !errors.Is(err, catalog.ErrNotHolder) {
+		t.Errorf("renewed a second time: %q, %v", again, err)
 	}
 }
 
@@ -149,16 +191,17 @@ func TestSlotMovedBySomebodyElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.UpdateConfirmed(t.Context(), env.Slot, before.Confirmed, 1, true); err != nil {
-		t.Fatal(err)
-	}
+	env.Exec("UPDATE public.cdc_relay_slots SET confirmed = '" + before.Confirmed.String() + "', confirmed_at = now(), clean_stop = true")
 	env.Exec("INSERT INTO public.outbox (aggregatetype, type) VALUES ('a', 'b')")
 	env.Exec("SELECT pg_replication_slot_advance('" + env.Slot + "', pg_current_wal_lsn())")
 	r, err := db.Check(t.Context(), spec(env))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantWarning(t, r.Warnings, "slot", "from "+before.Confirmed.String()+", where cdc-relay had stopped, to "+r.Slot.Confirmed.String())
+	move, moved := r.Slot.Moved(r.Server.Timeline, r.Row)
+	if want := (catalog.Move{Slot: env.Slot, From: before.Confirmed, To: r.Slot.Confirmed, Exact: true, Recorded: r.Row.ConfirmedAt}); !moved || move != want {
+		t.Errorf("Moved = %+v, %v, want %+v", move, moved, want)
+	}
 }
 
 // Who holds a slot, how far it is behind, and how the server ends the connection.
@@ -190,6 +233,11 @@ func TestHolderAndLag(t *testing.T) {
 	}
 }
 
+// at is a slot that stands there.
+func at(lsn pglogrepl.LSN) func(context.Context) (pglogrepl.LSN, error) {
+	return func(context.Context) (pglogrepl.LSN, error) { return lsn, nil }
+}
+
 // hold streams from the slot without confirming anything, until the test ends, and
 // returns the walsender's process id.
 func hold(t *testing.T, env *testenv.Env, confirmed pglogrepl.LSN) uint32 {
@@ -199,7 +247,7 @@ func hold(t *testing.T, env *testenv.Env, confirmed pglogrepl.LSN) uint32 {
 		t.Fatal(err)
 	}
 	pid := conn.PID()
-	stream, err := conn.Start(t.Context(), wal.StartOptions{Confirmed: confirmed})
+	stream, err := conn.Start(t.Context(), wal.StartOptions{Confirmed: at(confirmed)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func (db *DB) CheckSlot(ctx context.Context, server Server, slot, publication st
 		return s, row, nil, missing(slot, row, known)
 	}
 	if known && server.SystemID != "" {
-		if err := row.CheckSystem(server.SystemID); err != nil {
+		if err := row.CheckSystem(server.SystemID, server.Timeline); err != nil {
 			return s, row, nil, err
 		}
 	}
@@ -86,7 +86,7 @@ func (db *DB) CheckSlot(ctx context.Context, server Server, slot, publication st
 		return s, row, nil, slotFault("slot "+slot+" exists, but public.cdc_relay_slots has no row for it",
 			"run `cdc-relay init`, which records it and goes on from its position "+s.Confirmed.String())
 	}
-	return s, row, s.warnings(server, row), row.check(publication)
+	return s, row, s.warnings(), row.check(publication)
 }
 
 func slotFault(problem, next string) error {
@@ -150,16 +150,8 @@ func (s Slot) lost(row SlotRow) error {
 			"DELETE FROM public.cdc_relay_slots WHERE slot = %[1]s; and run `cdc-relay init`, which starts from now", literal(s.Name)))
 }
 
-func (s Slot) warnings(server Server, row SlotRow) []Warning {
+func (s Slot) warnings() []Warning {
 	var ws []Warning
-	if from, to, moved := s.Moved(server, row); moved {
-		ws = append(ws, Warning{
-			Check: "slot",
-			Problem: fmt.Sprintf("slot %s was moved by somebody else, from %s, where cdc-relay had stopped, to %s: "+
-				"events committed between the two were never sent", s.Name, from, to),
-			Next: "find out who called pg_replication_slot_advance or read the slot; cdc-relay goes on from the slot's position",
-		})
-	}
 	if s.WALStatus == "unreserved" {
 		ws = append(ws, Warning{
 			Check:   "slot",
@@ -170,28 +162,24 @@ func (s Slot) warnings(server Server, row SlotRow) []Warning {
 	return ws
 }
 
-// Moved reports that the slot stands further on than where this relay left it at
-// a clean stop, and the range. Somebody else read or advanced it. There is no
-// telling after a crash, or on another timeline, where positions mean something
-// else.
-func (s Slot) Moved(server Server, row SlotRow) (from, to pglogrepl.LSN, moved bool) {
-	if !row.CleanStop || row.Timeline != server.Timeline || s.Confirmed <= row.Confirmed {
-		return 0, 0, false
-	}
-	return row.Confirmed, s.Confirmed, true
-}
-
-// CheckSystem checks that the slot was made on the cluster of that identifier.
-// Positions of another cluster mean nothing here.
-func (r SlotRow) CheckSystem(systemID string) error {
-	if r.SystemID == systemID {
+// CheckSystem checks that positions of the slot mean the same on the server that was
+// found: it is the same cluster, and no older than when the slot was used last. An
+// older timeline is a former primary, or one that was restored, which misses what
+// was sent since.
+func (r SlotRow) CheckSystem(systemID string, timeline uint32) error {
+	var problem string
+	switch {
+	case r.SystemID != systemID:
+		problem = fmt.Sprintf("this is another server than the one that slot %s was set up on (system identifier %s, not %s)",
+			r.Slot, systemID, r.SystemID)
+	case r.Timeline > timeline:
+		problem = fmt.Sprintf("this server is older than what slot %s was used on (timeline %d, not %d)", r.Slot, timeline, r.Timeline)
+	default:
 		return nil
 	}
 	return &CheckError{
-		Check: "state",
-		Problem: fmt.Sprintf("this is another server than the one that slot %s was set up on (system identifier %s, not %s)",
-			r.Slot, systemID, r.SystemID),
-		Next:  "check postgres.url; if the database was moved here on purpose, run `cdc-relay init --accept-server`",
+		Check: "state", Problem: problem,
+		Next:  "check postgres.url; if going on from this server is meant, run `cdc-relay init --accept-server`",
 		Class: Configuration,
 	}
 }

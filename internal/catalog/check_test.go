@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/jackc/pglogrepl"
@@ -55,34 +56,39 @@ func TestSlotRowCheck(t *testing.T) {
 		c.change(&r)
 		t.Run(name, func(t *testing.T) { checkFault(t, r.check("p"), c.want) })
 	}
-	checkFault(t, goodRow().CheckSystem("7"), "")
-	checkFault(t, goodRow().CheckSystem("8"), "system identifier 8, not 7")
+	checkFault(t, goodRow().CheckSystem("7", 2), "")
+	checkFault(t, goodRow().CheckSystem("7", 3), "") // after a failover
+	checkFault(t, goodRow().CheckSystem("8", 2), "system identifier 8, not 7")
+	checkFault(t, goodRow().CheckSystem("7", 1), "timeline 1, not 2")
 }
 
 func TestSlotMoved(t *testing.T) {
 	t.Parallel()
+	const exact, unsure = "moved by somebody else, from 0/F0, where cdc-relay had stopped, to 0/100", "0/100, and the position recorded last is 0/F0"
 	for name, c := range map[string]struct {
 		confirmed pglogrepl.LSN // of the row; the slot has 0x100
 		clean     bool
 		timeline  uint32
-		want      bool
+		want      string
 	}{
-		"where it was left":        {0x100, true, 2, false},
-		"further":                  {0xf0, true, 2, true},
-		"back after a crash":       {0x110, true, 2, false},
-		"further after no stop":    {0xf0, false, 2, false},
-		"further, older timeline":  {0xf0, true, 1, false},
-		"never confirmed, no stop": {0, false, 2, false},
+		"where it was left":       {0x100, true, 2, ""},
+		"further":                 {0xf0, true, 2, exact},
+		"back after a crash":      {0x110, true, 2, ""},
+		"further after no stop":   {0xf0, false, 2, unsure},
+		"further, older timeline": {0xf0, true, 1, ""},
+		"never confirmed":         {0, false, 2, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, r := goodSlot(), goodRow()
 			r.Confirmed, r.CleanStop, r.Timeline = c.confirmed, c.clean, c.timeline
-			want := ""
-			if c.want {
-				want = "moved by somebody else, from 0/F0, where cdc-relay had stopped, to 0/100"
+			move, moved := s.Moved(2, r)
+			if moved != (c.want != "") || moved && !strings.Contains(move.Warning().String(), c.want) {
+				t.Errorf("got %v, %q, want %q", moved, move.Warning(), c.want)
 			}
-			checkWarnings(t, s.warnings(goodServer(), r), want)
+			if told := strings.Contains(move.Warning().Problem, "not exact"); moved && told == c.clean {
+				t.Errorf("says that it is not exact: %v", told)
+			}
 		})
 	}
 }
@@ -91,7 +97,7 @@ func TestSlotWarnings(t *testing.T) {
 	t.Parallel()
 	s := goodSlot()
 	s.WALStatus = "unreserved"
-	checkWarnings(t, s.warnings(goodServer(), goodRow()), "will be lost at the next checkpoint")
+	checkWarnings(t, s.warnings(), "will be lost at the next checkpoint")
 }
 
 func TestSlotDistances(t *testing.T) {

@@ -56,19 +56,65 @@ func (db *DB) SlotRow(ctx context.Context, slot string) (SlotRow, bool, error) {
 	return got[0], true, nil
 }
 
-// UpdateConfirmed records a confirmed position with its timeline. clean is for
-// the last one of a clean stop; a relay that starts streaming records clean =
-// false first.
-func (db *DB) UpdateConfirmed(ctx context.Context, slot string, lsn pglogrepl.LSN, timeline uint32, clean bool) error {
+// ErrNotHolder says that the walsender named in a call does not stream from the slot
+// (any more), so that its relay has nothing to record.
+var ErrNotHolder = errors.New("the slot is streamed by another connection")
+
+// held is the condition that the walsender $2 streams from the slot $1: what a relay
+// records is true only as long as it does, and a relay that has lost the slot and does
+// not know it must not write over the next one's record.
+const held = "slot = $1 AND EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND active_pid = $2)"
+
+// UpdateConfirmed records a confirmed position with its timeline, provided that
+// walsender streams from the slot, and returns the time that was recorded with it.
+// clean is for the last one of a clean stop; a relay that starts streaming records
+// clean = false first.
+func (db *DB) UpdateConfirmed(ctx context.Context, slot string, walsender uint32, lsn pglogrepl.LSN, timeline uint32, clean bool,
+) (time.Time, error) {
 	const sql = `
 UPDATE public.cdc_relay_slots
-   SET confirmed = $2::text::pg_lsn, timeline = $3, clean_stop = $4, confirmed_at = now()
- WHERE slot = $1`
-	n, err := db.exec(ctx, "record the confirmed position", sql, slot, lsn.String(), int64(timeline), clean)
-	if err == nil && n == 0 {
+   SET confirmed = $3::text::pg_lsn, timeline = $4, clean_stop = $5, confirmed_at = now()
+ WHERE ` + held + `
+RETURNING confirmed_at`
+	got, err := query(ctx, db, "record the confirmed position", pgx.RowTo[time.Time], sql,
+		slot, int64(walsender), lsn.String(), int64(timeline), clean)
+	switch {
+	case err != nil:
+		return time.Time{}, db.needsGrant(err)
+	case len(got) == 0:
+		return time.Time{}, db.notHeld(ctx, slot)
+	}
+	return got[0], nil
+}
+
+// RenewHistory draws a new history id for a slot in place of old, so that nothing on
+// the topics is taken for something that is in the log again, and returns it. It does
+// so only while walsender streams from the slot.
+func (db *DB) RenewHistory(ctx context.Context, slot string, walsender uint32, old string) (string, error) {
+	const sql = `
+UPDATE public.cdc_relay_slots SET history_id = ` + historySQL + `
+ WHERE ` + held + ` AND history_id = $3
+RETURNING history_id`
+	got, err := query(ctx, db, "renew the history", pgx.RowTo[string], sql, slot, int64(walsender), old)
+	switch {
+	case err != nil:
+		return "", db.needsGrant(err)
+	case len(got) == 0:
+		return "", db.notHeld(ctx, slot)
+	}
+	return got[0], nil
+}
+
+// notHeld says why an update of the slot's row found nothing.
+func (db *DB) notHeld(ctx context.Context, slot string) error {
+	_, known, err := db.SlotRow(ctx, slot)
+	switch {
+	case err != nil:
+		return err
+	case !known:
 		return noRow(slot)
 	}
-	return db.needsGrant(err)
+	return ErrNotHolder
 }
 
 // needsGrant completes the error of a statement on the relay's own table with the

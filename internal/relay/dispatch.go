@@ -58,8 +58,10 @@ func (d *dispatcher) dispatch(ctx context.Context, m *wal.Message) error {
 		return nil
 	case wal.KindCommit:
 		d.s.r.metrics.transactions.Add(1)
+		d.s.r.publisher.Passed(m.EndLSN)
 		return d.s.commit(m.EndLSN)
 	case wal.KindKeepalive:
+		d.s.r.publisher.Passed(m.WALEnd)
 		return d.s.keepalive(m.WALEnd)
 	case wal.KindRelation:
 		return d.relation(ctx, m.Relation)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/broker"
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
+	"github.com/cdc-relay/cdc-relay/internal/publish"
 	"github.com/cdc-relay/cdc-relay/internal/wal"
 )
 
@@ -31,10 +32,14 @@ const (
 )
 
 var (
+	// ErrDeposed ends a session whose slot is streamed by another connection.
+	ErrDeposed = errors.New("the slot is streamed by another connection")
+	// ErrSlotChanged ends a session that found the slot, or the server, to be another
+	// than a moment before.
+	ErrSlotChanged = errors.New("the slot changed while it was being acquired")
+
 	errOnceTimeout = errors.New("time-out of a single run")
 	errDrained     = errors.New("drained")
-	errDeposed     = errors.New("the slot is streamed by another connection")
-	errSlotChanged = errors.New("the slot changed while it was being acquired")
 	errShutdown    = errors.New("the server is shutting down and waits for what is unconfirmed")
 )
 
@@ -79,11 +84,69 @@ func classify(err error) class {
 	if _, ok := errors.AsType[*wal.ProtocolError](err); ok {
 		return classPermanent
 	}
+	if _, ok := errors.AsType[*publish.TimelineError](err); ok {
+		return classPermanent
+	}
 	var kafka *broker.Error
 	if errors.As(err, &kafka) && kafka.Denied() {
 		return classPermanent
 	}
 	return classTransient
+}
+
+// faults is what a run of sessions has met so far.
+type faults struct {
+	pause   backoff
+	repeats repeats
+}
+
+// outcome is what follows from the end of a session.
+type outcome struct {
+	over   bool          // the process ends
+	halted bool          // somebody must act: the slot is kept meanwhile
+	pause  time.Duration // until the next session
+}
+
+// judge decides what follows from the error that ended s, or that kept it from
+// being opened, and says it. A single run waits for nothing, except that it tells
+// a history anew, since no later run could get past that either.
+func (r *Relay) judge(f *faults, s *session, err error) outcome {
+	r.metrics.reconnect(reason(err))
+	pause := f.pause.next()
+	if doubt, ok := errors.AsType[*publish.HistoryError](err); ok && s != nil {
+		r.doubt(s, doubt)
+		return outcome{pause: pause}
+	}
+	class := classify(err)
+	if r.cfg.Once || class == classFatal || (class == classPermanent && !r.held) {
+		return outcome{over: true}
+	}
+	source := problemHalt
+	if s != nil && s.begun {
+		source = problemStuck // It comes again at the same place, so it is over when the position has moved.
+	}
+	halt := f.repeats.stuck(err, r.resumed.received)
+	switch {
+	case halt != nil:
+		source = problemStuck
+	case class == classPermanent:
+		halt = r.gapped(err)
+	default:
+		r.failed(err)
+		return outcome{pause: pause}
+	}
+	r.halted(source, halt)
+	return outcome{halted: true, pause: r.halt}
+}
+
+// doubt is the alarm: what a topic holds and what the log says are not of one
+// history. All that is known of the topics is void then, so what is not confirmed
+// is published again, under a new history.
+func (r *Relay) doubt(s *session, err *publish.HistoryError) {
+	r.doubted = s.history
+	r.log.Error("the topic and the slot are not of one history: everything that is not confirmed is published again",
+		"topic", err.Topic, "partition", err.Partition, "reason", err.Reason, "after", s.stream.Confirmed().String(),
+		"next", "find out whether the server was restored, or the topic was deleted or lost records; consumers see these events again")
 }
 
 // repeats finds a server error that comes back at the same position: the
@@ -134,14 +197,20 @@ func (p *repeats) stuck(err error, received pglogrepl.LSN) error {
 func reason(err error) string {
 	var server *wal.ServerError
 	var check *catalog.CheckError
+	var history *publish.HistoryError
+	var timeline *publish.TimelineError
 	switch {
+	case errors.As(err, &history):
+		return "history"
+	case errors.As(err, &timeline):
+		return "timeline"
 	case errors.As(err, &server) && server.ShuttingDown(), errors.Is(err, wal.ErrEnded), errors.Is(err, errShutdown):
 		return "server_shutdown"
 	case errors.As(err, &server):
 		return "server_error"
 	case errors.As(err, &check):
 		return check.Class.String()
-	case errors.Is(err, errDeposed):
+	case errors.Is(err, ErrDeposed):
 		return "deposed"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timeout"
@@ -171,10 +240,17 @@ func (r *Relay) complete(walEnd pglogrepl.LSN) {
 	r.gap = false
 }
 
+// timelineNext is what to do about a topic that a later primary has written to.
+const timelineNext = "check that postgres.url names the right primary; " +
+	"if going on from this one is meant, run `cdc-relay init --accept-server`"
+
 // halted records a fault that somebody must act on. One line at the change, a
 // reminder every five minutes; the reason stays in readiness meanwhile.
 func (r *Relay) halted(source string, err error) {
+	if _, ok := errors.AsType[*publish.TimelineError](err); ok {
+		err = fmt.Errorf("%w; next: %s", err, timelineNext)
+	}
 	if r.state.halt(source, err.Error()) {
-		r.log.Error("halted, nothing more is sent or confirmed until this is resolved", "err", err, "retry", haltRetry.String())
+		r.log.Error("halted, nothing more is sent or confirmed until this is resolved", "err", err, "retry", r.halt.String())
 	}
 }

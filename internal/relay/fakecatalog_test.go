@@ -1,70 +1,62 @@
 package relay
 
 import (
-	"context"
-	"net"
+	"encoding/binary"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgproto3"
-
-	"github.com/cdc-relay/cdc-relay/internal/catalog"
 )
 
 // fakeCatalog is a database that has what a test says. It answers the statements
 // of package catalog by the table that they read.
 type fakeCatalog struct {
 	mu        sync.Mutex
-	holder    uint32 // process id of who streams from the slot, 0 for nobody
+	sender    uint32 // process id of the walsender of ours that streams from the slot, 0 for none
+	thief     uint32 // of somebody else's that does instead
 	confirmed pglogrepl.LSN
 	walEnd    pglogrepl.LSN
-	published bool
-	saved     []string           // positions written to the state row
+	broken    bool // the publication is gone
+	timeline  uint32
+	row       slotRow
 	onSlot    func(*fakeCatalog) // called before each look at the slot
+	renewals  []uint32           // who streamed at each renewal of the history
 }
 
-// openFakeCatalog returns a connection to f.
-func openFakeCatalog(t *testing.T, f *fakeCatalog) *catalog.DB {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		conn, err := listener.Accept()
-		if err == nil {
-			f.serve(conn)
-		}
-	}()
-	db, err := catalog.Open(t.Context(), catalog.Config{
-		ConnString: "postgres://relay@" + listener.Addr().String() + "/shop?sslmode=disable",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = db.Close(context.Background())
-		_ = listener.Close()
-		<-gone
-	})
-	return db
+// slotRow is what the relay has recorded of the slot.
+type slotRow struct {
+	history   string
+	confirmed string
+	recorded  time.Time
+	clean     bool
+	saved     []string // positions as they were recorded
 }
 
-func (f *fakeCatalog) serve(conn net.Conn) {
-	defer func() { _ = conn.Close() }()
-	b := pgproto3.NewBackend(conn, conn)
-	if _, err := b.ReceiveStartupMessage(); err != nil {
-		return
+func newFakeCatalog() *fakeCatalog {
+	return &fakeCatalog{
+		confirmed: slotAt, walEnd: 0x2000, timeline: 1,
+		row: slotRow{history: "h", confirmed: "0/0", recorded: time.Unix(1, 0)},
 	}
+}
+
+func (f *fakeCatalog) holder() uint32 {
+	if f.thief != 0 {
+		return f.thief
+	}
+	return f.sender
+}
+
+func (f *fakeCatalog) serve(b *pgproto3.Backend) {
 	ready := &pgproto3.ReadyForQuery{TxStatus: 'I'}
 	b.Send(&pgproto3.AuthenticationOk{})
 	b.Send(&pgproto3.BackendKeyData{ProcessID: 2, SecretKey: []byte{1, 2, 3, 4}})
 	b.Send(ready)
+	var sql string
 	var rows rows
 	for b.Flush() == nil {
 		m, err := b.Receive()
@@ -76,13 +68,10 @@ func (f *fakeCatalog) serve(conn net.Conn) {
 			b.Send(&pgproto3.CommandComplete{CommandTag: []byte("SELECT 0")})
 			b.Send(ready)
 		case *pgproto3.Parse:
-			rows = nil
-			f.answer(m.Query, &rows)
+			sql = m.Query
 			b.Send(&pgproto3.ParseComplete{})
 		case *pgproto3.Bind:
-			if rows == nil {
-				f.save(m.Parameters)
-			}
+			rows = f.answer(sql, m)
 			b.Send(&pgproto3.BindComplete{})
 		case *pgproto3.Describe:
 			b.Send(rows.description())
@@ -90,43 +79,78 @@ func (f *fakeCatalog) serve(conn net.Conn) {
 			for _, r := range rows {
 				b.Send(&pgproto3.DataRow{Values: r.values()})
 			}
-			b.Send(&pgproto3.CommandComplete{CommandTag: []byte("UPDATE 1")})
+			b.Send(&pgproto3.CommandComplete{CommandTag: []byte("SELECT 1")})
 		case *pgproto3.Sync:
 			b.Send(ready)
 		}
 	}
 }
 
-// answer makes out the rows that a statement gives, none for an update.
-func (f *fakeCatalog) answer(sql string, out *rows) {
+// answer makes out the rows that a statement gives.
+func (f *fakeCatalog) answer(sql string, p *pgproto3.Bind) rows {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case strings.Contains(sql, "UPDATE"):
+		return f.update(sql, p)
+	case strings.Contains(sql, "server_version_num"):
+		return rows{{
+			180000, "18.0", "shop", "relay", "logical", false, "1", fmt.Sprintf("%08X", f.timeline), f.walEnd.String(),
+			10, 1, 10, 1, "", "", -1, 60_000, 0, 2,
+		}}
 	case strings.Contains(sql, "pg_replication_slots"):
 		if f.onSlot != nil {
 			f.onSlot(f)
 		}
-		*out = rows{{
-			"pgoutput", false, "shop", false, false, false, false, f.holder != 0, int(f.holder), "cdc-relay", "",
+		return rows{{
+			"pgoutput", false, "shop", false, false, false, false, f.holder() != 0, int(f.holder()), "cdc-relay", "",
 			null{},
 			"async",
 			slotAt.String(), f.confirmed.String(), "reserved", "", -1, f.walEnd.String(), 0, 0, 0, 0, 0,
 		}}
 	case strings.Contains(sql, "cdc_relay_slots"):
-		*out = rows{{"s", "shop", "1", 1, slotAt.String(), list{"p"}, "h", "none", "0/0", null{}, false}}
+		return rows{{
+			"s", "shop", "1", 1, slotAt.String(), list{"p"}, f.row.history, "none", f.row.confirmed, f.row.recorded, f.row.clean,
+		}}
 	case strings.Contains(sql, "pg_publication"):
-		*out = rows{}
-		if f.published {
-			*out = rows{{"owner", false, true, false, false, false, false, "public", "outbox", list(outboxColumns), ""}}
+		if !f.broken {
+			return rows{{"owner", false, true, false, false, false, false, "public", "outbox", list(outboxColumns), ""}}
 		}
+	case strings.Contains(sql, "pg_partition_root"):
+		text, no := list(slices.Repeat([]string{"text"}, len(outboxColumns))), list(slices.Repeat([]string{"f"}, len(outboxColumns)))
+		return rows{{1, "r", "p", "public", "outbox", list{}, list{}, list(outboxColumns), text, flags(no), flags(no)}}
 	}
+	return nil
 }
 
-func (f *fakeCatalog) save(parameters [][]byte) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.saved = append(f.saved, string(parameters[1]))
+// update changes the row for the walsender that streams from the slot.
+func (f *fakeCatalog) update(sql string, p *pgproto3.Bind) rows {
+	by := number(p, 1)
+	if by != int(f.holder()) {
+		return nil
+	}
+	if strings.Contains(sql, "history_id =") && !strings.Contains(sql, "confirmed") {
+		if string(p.Parameters[2]) != f.row.history {
+			return nil
+		}
+		f.renewals = append(f.renewals, uint32(by))
+		f.row.history += "'"
+		return rows{{f.row.history}}
+	}
+	f.row.confirmed, f.row.clean = string(p.Parameters[2]), string(p.Parameters[4]) == "t" || string(p.Parameters[4]) == "true"
+	f.row.recorded = f.row.recorded.Add(time.Second)
+	f.row.saved = append(f.row.saved, f.row.confirmed)
+	return rows{{f.row.recorded}}
+}
+
+// number reads a parameter in text or binary form.
+func number(p *pgproto3.Bind, i int) int {
+	text := p.Parameters[i]
+	if len(p.ParameterFormatCodes) > i && p.ParameterFormatCodes[i] == 1 {
+		return int(binary.BigEndian.Uint64(text))
+	}
+	n, _ := strconv.Atoi(string(text))
+	return n
 }
 
 func (f *fakeCatalog) set(change func(*fakeCatalog)) {
@@ -135,14 +159,15 @@ func (f *fakeCatalog) set(change func(*fakeCatalog)) {
 	change(f)
 }
 
-// rows are the rows of an answer; nil stands for an update.
+// rows are the rows of an answer.
 type rows []row
 
 type row []any
 
 type (
-	list []string
-	null struct{}
+	list  []string
+	flags []string
+	null  struct{}
 )
 
 // description gives the types by the first row.
@@ -160,7 +185,9 @@ func (r rows) description() pgproto3.BackendMessage {
 			oid = 20
 		case list:
 			oid = 1009
-		case null:
+		case flags:
+			oid = 1000
+		case null, time.Time:
 			oid = 1184
 		}
 		d.Fields = append(d.Fields, pgproto3.FieldDescription{Name: []byte("c"), DataTypeOID: oid, DataTypeSize: -1, TypeModifier: -1})
@@ -178,7 +205,11 @@ func (r row) values() [][]byte {
 			out = append(out, strconv.AppendBool(nil, v)[:1])
 		case int:
 			out = append(out, strconv.AppendInt(nil, int64(v), 10))
+		case time.Time:
+			out = append(out, []byte(v.UTC().Format("2006-01-02 15:04:05.999999+00")))
 		case list:
+			out = append(out, []byte("{"+strings.Join(v, ",")+"}"))
+		case flags:
 			out = append(out, []byte("{"+strings.Join(v, ",")+"}"))
 		default:
 			out = append(out, nil)

@@ -17,6 +17,7 @@ import (
 type metrics struct {
 	transactions atomic.Uint64
 	rows         atomic.Uint64
+	histories    atomic.Uint64
 
 	reconnects *prometheus.CounterVec
 	mutations  *prometheus.CounterVec
@@ -77,6 +78,7 @@ func (m *metrics) registerDerived(r *Relay, reg prometheus.Registerer) {
 	}
 	counter("transactions_received_total", "Commits received.", &m.transactions)
 	counter("messages_received_total", "Outbox rows received.", &m.rows)
+	counter("history_renewed_total", "Times that the topics and the slot were found not to be of one history.", &m.histories)
 	dropped := func(reason, help string, value func() uint64) {
 		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "cdc_relay_headers_dropped_total", Help: help, ConstLabels: prometheus.Labels{"reason": reason},

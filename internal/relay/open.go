@@ -3,12 +3,13 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
-	"github.com/cdc-relay/cdc-relay/internal/position"
-	"github.com/cdc-relay/cdc-relay/internal/publish"
 	"github.com/cdc-relay/cdc-relay/internal/wal"
 )
 
@@ -24,14 +25,11 @@ const (
 	startTimeout = 30 * time.Second
 )
 
-// open brings a session to the point where it streams. The order matters: Kafka
-// must have answered before the slot is asked for, else an instance that cannot
-// publish would take it from one that can; and nothing that was read before
-// the slot was ours is trusted for where to go on.
+// open gets the slot. The order matters: Kafka must have answered before the slot
+// is asked for, else an instance that cannot publish would take it from one that
+// can.
 func (r *Relay) open(ctx context.Context) (*session, error) {
-	ping, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	if err := r.kafka.Ping(ping); err != nil {
+	if err := r.reachKafka(ctx); err != nil {
 		return nil, err
 	}
 	r.recoveredFrom(problemKafka)
@@ -44,11 +42,14 @@ func (r *Relay) open(ctx context.Context) (*session, error) {
 		_ = db.Close(context.WithoutCancel(ctx))
 		return nil, err
 	}
-	if err := s.begin(ctx); err != nil {
-		s.close(ctx)
-		return nil, err
-	}
+	r.held = true
 	return s, nil
+}
+
+func (r *Relay) reachKafka(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return r.kafka.Ping(ctx)
 }
 
 func (r *Relay) openCatalog(ctx context.Context) (*catalog.DB, error) {
@@ -73,7 +74,7 @@ func (r *Relay) acquire(ctx context.Context, db *catalog.DB) (*session, error) {
 		if err != nil {
 			return nil, err
 		}
-		s, err := r.start(ctx, db, found.Server, slot)
+		s, err := r.start(ctx, db, found.Server)
 		var refused *wal.ServerError
 		if !errors.As(err, &refused) || !refused.SlotBusy() {
 			return s, err
@@ -116,26 +117,59 @@ func (r *Relay) warn(warnings []catalog.Warning) {
 	}
 }
 
-// free waits until nobody streams from the slot, as a standby that is ready.
+// free waits until nobody streams from the slot, as a standby. It is ready if it
+// could take over: what the checks find meanwhile keeps it from being ready and,
+// should the slot become free, from taking it.
 func (r *Relay) free(ctx context.Context, db *catalog.DB, slot catalog.Slot) (catalog.Slot, error) {
-	for slot.Active {
+	fit, checked := true, time.Now()
+	for slot.Active || !fit {
 		r.beat()
-		holder := slot.Holder.String()
 		if r.cfg.Once {
-			return slot, &SlotHeldError{Slot: slot.Name, Holder: holder}
+			return slot, &SlotHeldError{Slot: slot.Name, Holder: slot.Holder.String()}
 		}
-		r.recovered()
-		r.recoveredFrom(problemStuck) // That is for who streams.
-		if r.state.enter(RoleStandby, holder) {
-			r.log.Info("standing by, the slot is held", "holder", holder)
+		if fit {
+			r.recovered()
+			r.recoveredFrom(problemStuck) // That is for who streams.
 		}
+		r.standBy(slot)
 		next, err := r.look(ctx, db, slot.Name)
 		if err != nil {
 			return slot, err
 		}
 		slot = next
+		if time.Since(checked) >= tablesInterval {
+			if fit, err = r.fit(ctx, db); err != nil {
+				return slot, err
+			}
+			checked = time.Now()
+		}
 	}
 	return slot, nil
+}
+
+func (r *Relay) standBy(slot catalog.Slot) {
+	holder := "nobody"
+	if slot.Active {
+		holder = slot.Holder.String()
+	}
+	if r.state.enter(RoleStandby, holder) {
+		r.log.Info("standing by", "holder", holder)
+	}
+}
+
+// fit repeats for a standby what was asked before, and reports whether it could
+// take over.
+func (r *Relay) fit(ctx context.Context, db *catalog.DB) (bool, error) {
+	if err := r.reachKafka(ctx); err != nil {
+		r.failed(err)
+		return false, nil
+	}
+	_, err := db.Check(ctx, r.cfg.Spec)
+	if err != nil && classify(err) == classPermanent {
+		r.halted(problemHalt, fmt.Errorf("standing by, and not able to take over: %w", err))
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // look reads the slot a moment later.
@@ -145,13 +179,13 @@ func (r *Relay) look(ctx context.Context, db *catalog.DB, name string) (catalog.
 	}
 	slot, found, err := db.Slot(ctx, name)
 	if err == nil && (!found || slot.Lost()) {
-		err = errSlotChanged // the checks of the next session say what it is
+		err = ErrSlotChanged // the checks of the next session say what it is
 	}
 	return slot, err
 }
 
 // start opens the replication connection and starts to stream.
-func (r *Relay) start(ctx context.Context, db *catalog.DB, server catalog.Server, slot catalog.Slot) (*session, error) {
+func (r *Relay) start(ctx context.Context, db *catalog.DB, server catalog.Server) (*session, error) {
 	connect, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	conn, err := wal.Connect(connect, r.cfg.WAL)
@@ -166,100 +200,17 @@ func (r *Relay) start(ctx context.Context, db *catalog.DB, server catalog.Server
 	begin, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	stream, err := conn.Start(begin, wal.StartOptions{
-		Confirmed: slot.Confirmed, ServerVersion: server.Version, BeforeRead: r.publisher.Flush,
+		Confirmed: func(ctx context.Context) (pglogrepl.LSN, error) {
+			slot, found, err := db.Slot(ctx, r.cfg.Spec.Slot)
+			if err == nil && !found {
+				err = ErrSlotChanged
+			}
+			return slot.Confirmed, err
+		},
+		ServerVersion: server.Version, BeforeRead: r.publisher.Flush,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return newSession(r, db, stream, server, system, slot.Confirmed), nil
-}
-
-// begin reads, now that the slot is ours, what says where to go on, and opens
-// the lanes for the session.
-func (s *session) begin(ctx context.Context) error {
-	r := s.r
-	slot, row, warnings, err := s.db.CheckSlot(ctx, s.server, r.cfg.Spec.Slot, r.cfg.Spec.Publication)
-	if err != nil {
-		return err
-	}
-	if slot.Holder.PID != s.stream.PID() {
-		return s.ended()
-	}
-	if slot.Confirmed != s.start {
-		return errSlotChanged
-	}
-	if err := row.CheckSystem(s.system.SystemID); err != nil {
-		return err
-	}
-	r.warn(warnings)
-	r.tellMoved(s)
-	if err := s.db.UpdateConfirmed(ctx, slot.Name, s.start, s.system.Timeline, false); err != nil {
-		return err
-	}
-	s.target = slot.WALEnd
-	routing := r.cfg.Routing
-	routing.Database = s.system.Database
-	r.publisher.Begin(publish.Session{
-		History:     position.HashHistory(row.HistoryID),
-		Timeline:    s.system.Timeline,
-		SystemID:    s.system.SystemID,
-		Fingerprint: routing.Fingerprint(),
-		WALEnd:      slot.WALEnd,
-		Alive:       s.stream.Alive,
-		Blocked:     s.stream.Blocked,
-	})
-	r.held = true
-	r.complete(slot.WALEnd)
-	r.lastGood = s.start
-	r.recovered()
-	if s.start != r.resumed.confirmed {
-		r.recoveredFrom(problemStuck)
-	}
-	r.state.stream(s)
-	r.log.Info("streaming", "from", s.start.String(), "system", s.system.SystemID,
-		"timeline", s.system.Timeline, "encrypted", s.db.Encrypted())
-	return nil
-}
-
-// ended returns why a stream that has lost the slot so soon has ended: the server
-// says so behind what it has sent before.
-func (s *session) ended() error {
-	timer := time.AfterFunc(time.Second, s.stream.Interrupt)
-	defer timer.Stop()
-	for {
-		_, err := s.stream.Next()
-		switch {
-		case errors.Is(err, wal.ErrInterrupted):
-			return errSlotChanged
-		case err != nil:
-			return err
-		}
-	}
-}
-
-// tellMoved says loudly when the slot stands further on than this process has
-// confirmed: somebody else moved it while we were away, and what lies between
-// may be missing from the topics. The slot's position is the truth all the
-// same, since the server cannot go back.
-func (r *Relay) tellMoved(s *session) {
-	s.compared = true
-	if r.resumed.systemID != s.system.SystemID || r.resumed.timeline != s.system.Timeline || s.start <= r.resumed.confirmed {
-		return
-	}
-	r.log.Error("the slot was moved by somebody else: events committed in this range may be missing from the topics",
-		"after", r.resumed.confirmed.String(), "up_to", s.start.String(),
-		"next", "find out who advanced or read the slot, and compare the outbox rows of that time with the topics")
-}
-
-// remember notes what a session that ends has confirmed. One that failed before it
-// was compared with the one before it does not take its place.
-func (r *Relay) remember(s *session) {
-	last := resumePoint{
-		systemID: s.system.SystemID, timeline: s.system.Timeline,
-		confirmed: s.stream.Confirmed(), received: s.stream.ReceivedLSN(),
-	}
-	if !s.compared && r.resumed != (resumePoint{}) {
-		last.systemID, last.timeline, last.confirmed = r.resumed.systemID, r.resumed.timeline, r.resumed.confirmed
-	}
-	r.resumed = last
+	return newSession(r, db, stream, server, system), nil
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/broker"
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
@@ -33,103 +34,168 @@ func (b *logBuffer) String() string {
 	return b.buf.String()
 }
 
-// acquired returns a session that has the slot and does not know yet where to go on.
-func acquired(t *testing.T, r *Relay, db *catalog.DB) *session {
-	t.Helper()
-	s, _ := started(t, r, db)
-	return s
-}
-
-// fakeRelay returns a relay with a slot, a publication and a table.
-func fakeRelay(t *testing.T, log io.Writer) *Relay {
-	r := newRelay(t, newBrokers(), log)
-	r.cfg.Spec = catalog.Spec{Slot: "s", Publication: "p", Tables: []catalog.TableSpec{
-		{Name: catalog.TableName{Schema: "public", Name: "outbox"}, Required: []string{"id"}},
-	}}
-	return r
-}
-
-// Where to go on is read once the slot is ours: what was read before may be of
-// another holder's time.
-func TestBeginReadsWhatIsTrueNow(t *testing.T) {
+// The session begins only if the slot is still ours, at the server that the
+// replication connection is to.
+func TestBeginOnlyWithTheSlot(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		found *fakeCatalog
-		want  error
+		change func(*fakeCatalog)
+		want   error
 	}{
-		"as before":   {&fakeCatalog{holder: 1, confirmed: slotAt, walEnd: 0x2000}, nil},
-		"moved":       {&fakeCatalog{holder: 1, confirmed: slotAt + 8, walEnd: 0x2000}, errSlotChanged},
-		"another has": {&fakeCatalog{holder: 3, confirmed: slotAt, walEnd: 0x2000}, errSlotChanged},
+		"ours":           {func(*fakeCatalog) {}, nil},
+		"another has it": {func(f *fakeCatalog) { f.thief = 99 }, ErrSlotChanged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := fakeRelay(t, io.Discard)
-			s := acquired(t, r, openFakeCatalog(t, c.found))
-			defer s.close(t.Context())
+			r := newRelay(t, newBrokers(), io.Discard)
+			server := newFakeServer(t, r)
+			s, _ := acquired(t, r, server)
+			server.set(c.change)
 			if err := s.begin(t.Context()); !errors.Is(err, c.want) {
 				t.Fatalf("begin = %v, want %v", err, c.want)
 			}
-			if c.want == nil && s.target != 0x2000 {
-				t.Errorf("a single run would read up to %s, want 0/2000", s.target)
+			if began := len(server.row.saved) > 0; began != (c.want == nil) {
+				t.Errorf("the position was recorded: %v", server.row.saved)
 			}
-			if began := len(c.found.saved) > 0; began != (c.want == nil) {
-				t.Errorf("the position was recorded: %v", c.found.saved)
+		})
+	}
+	r := newRelay(t, newBrokers(), io.Discard)
+	server := newFakeServer(t, r)
+	s, _ := acquired(t, r, server)
+	s.server.Timeline = 2 // the ordinary connection is to the server that was promoted
+	if err := s.begin(t.Context()); !errors.Is(err, ErrSlotChanged) || len(server.row.saved) > 0 {
+		t.Errorf("begin = %v with the connections to two servers", err)
+	}
+}
+
+// A slot that stands further on than where it was left was moved by somebody else.
+// That is told with the range; how sure it is depends on how it was left.
+func TestMovedSlotIsTold(t *testing.T) {
+	t.Parallel()
+	const before = slotAt - 0x100
+	for name, c := range map[string]struct {
+		row  slotRow
+		last resumePoint
+		want string
+	}{
+		"this process confirmed less": {
+			slotRow{confirmed: "0/0800", recorded: time.Unix(7, 0)}, resumePoint{confirmed: before, recorded: time.Unix(7, 0)}, "level=ERROR msg=\"slot s was moved",
+		},
+		"this process confirmed it": {
+			slotRow{confirmed: "0/0800", recorded: time.Unix(7, 0)}, resumePoint{confirmed: slotAt, recorded: time.Unix(7, 0)}, "",
+		},
+		"another relay stopped there": {
+			slotRow{confirmed: slotAt.String(), recorded: time.Unix(9, 0), clean: true}, resumePoint{confirmed: before, recorded: time.Unix(7, 0)}, "",
+		},
+		"it was left before": {
+			slotRow{confirmed: before.String(), clean: true}, resumePoint{}, "level=ERROR msg=\"slot s was moved",
+		},
+		"nobody knows": {
+			slotRow{confirmed: before.String()}, resumePoint{}, "level=WARN msg=\"slot s stands at 0/1000",
+		},
+		"another relay crashed": {
+			slotRow{confirmed: before.String(), recorded: time.Unix(9, 0)}, resumePoint{confirmed: before, recorded: time.Unix(7, 0)}, "not exact",
+		},
+		"first start": {slotRow{confirmed: "0/0"}, resumePoint{}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log logBuffer
+			r := newRelay(t, newBrokers(), &log)
+			server := newFakeServer(t, r)
+			c.row.history = "h"
+			server.row, r.resumed = c.row, c.last
+			s, _ := acquired(t, r, server)
+			if err := s.begin(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			text := log.String()
+			if c.want == "" && strings.Contains(text, "slot s") || !strings.Contains(text, c.want) {
+				t.Errorf("told: %s", text)
+			}
+			if c.want != "" && !strings.Contains(text, "after="+before.String()+" up_to="+slotAt.String()) {
+				t.Errorf("the range is not told: %s", text)
 			}
 		})
 	}
 }
 
-// A slot that was moved while we were away is told, also when the first attempt to
-// stream again fails.
-func TestMovedSlotIsTold(t *testing.T) {
+// What this process knows of the slot outlives a session that could not begin.
+func TestRememberOnlyWhatWasRecorded(t *testing.T) {
 	t.Parallel()
-	var log logBuffer
-	r := fakeRelay(t, &log)
-	r.resumed = resumePoint{systemID: "1", timeline: 1, confirmed: slotAt - 0x100, received: slotAt}
-	found := &fakeCatalog{holder: 3, confirmed: slotAt, walEnd: 0x2000}
-	s := acquired(t, r, openFakeCatalog(t, found))
-	if err := s.begin(t.Context()); err == nil {
+	r := newRelay(t, newBrokers(), io.Discard)
+	server := newFakeServer(t, r)
+	r.resumed = resumePoint{confirmed: slotAt - 0x100, recorded: time.Unix(1, 0)}
+	s, _ := acquired(t, r, server)
+	server.set(func(f *fakeCatalog) { f.thief = 99 })
+	if err := s.live(t.Context()); err == nil {
 		t.Fatal("begins though another connection has the slot")
 	}
-	s.close(t.Context())
-	found.set(func(f *fakeCatalog) { f.holder = 1 })
-	s = acquired(t, r, openFakeCatalog(t, found))
-	defer s.close(t.Context())
-	if err := s.begin(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if text := log.String(); !strings.Contains(text, "moved by somebody else") || !strings.Contains(text, "after="+(slotAt-0x100).String()) {
-		t.Errorf("not told: %s", text)
+	if r.resumed.confirmed != slotAt-0x100 {
+		t.Errorf("believes to have confirmed %s", r.resumed.confirmed)
 	}
 }
 
 // What keeps a leader from being ready is not what keeps a standby from it.
 func TestStandbyIsReady(t *testing.T) {
 	t.Parallel()
-	r := fakeRelay(t, io.Discard)
-	s, _ := begun(t, r)
-	for _, source := range []string{problemPostgres, problemKafka, problemHalt, problemStuck, problemCatalog, problemTables} {
+	r := newRelay(t, newBrokers(), io.Discard)
+	server := newFakeServer(t, r)
+	for _, source := range []string{problemPostgres, problemKafka, problemHalt, problemStuck} {
 		r.state.fail(source, "gone")
 	}
-	s.close(t.Context())
-	found := &fakeCatalog{holder: 3, confirmed: slotAt, walEnd: 0x2000}
+	server.thief = 99
 	looks := 0
 	var problems []string
-	found.onSlot = func(f *fakeCatalog) {
+	server.onSlot = func(f *fakeCatalog) {
 		if looks++; looks == 2 {
 			var out Status
 			r.state.fill(&out)
 			problems = out.Problems
-			f.holder = 0
+			f.thief = 0
 		}
 	}
-	db := openFakeCatalog(t, found)
-	held := catalog.Slot{Name: "s", Active: true, Holder: catalog.Holder{PID: 3}}
-	if _, err := r.free(context.Background(), db, held); err != nil {
+	held := catalog.Slot{Name: "s", Active: true, Holder: catalog.Holder{PID: 99}}
+	if _, err := r.free(t.Context(), server.connect(t), held); err != nil {
 		t.Fatal(err)
 	}
 	if len(problems) > 0 {
 		t.Errorf("the standby is not ready: %q", problems)
+	}
+}
+
+// A standby that could not take over is not ready and leaves a free slot alone,
+// until it could.
+func TestStandbyThatIsNotFit(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t, newBrokers(), io.Discard)
+	server := newFakeServer(t, r)
+	server.thief, server.broken = 99, true
+	freed := make(chan error, 1)
+	db := server.connect(t)
+	go func() {
+		_, err := r.free(t.Context(), db, catalog.Slot{Name: "s", Active: true, Holder: catalog.Holder{PID: 99}})
+		freed <- err
+	}()
+	waitFor(t, func() bool {
+		var out Status
+		r.state.fill(&out)
+		return out.Role == RoleStandby && strings.Contains(strings.Join(out.Problems, "\n"), "publication p does not exist")
+	})
+	server.set(func(f *fakeCatalog) { f.thief = 0 })
+	waitFor(t, func() bool {
+		var out Status
+		r.state.fill(&out)
+		return out.Holder == "nobody"
+	})
+	select {
+	case err := <-freed:
+		t.Fatalf("would take the slot (%v)", err)
+	default:
+	}
+	server.set(func(f *fakeCatalog) { f.broken = false })
+	if err := <-freed; err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -142,30 +208,30 @@ func TestGapIsTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var log logBuffer
-			r := fakeRelay(t, &log)
-			found := &fakeCatalog{holder: 1, confirmed: slotAt, walEnd: 0x2000}
-			s := acquired(t, r, openFakeCatalog(t, found))
+			r := newRelay(t, newBrokers(), &log)
+			r.held = true
+			server := newFakeServer(t, r)
+			s, _ := acquired(t, r, server)
 			if err := s.begin(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			w := watcher{s: s}
-			if err := w.tables(t.Context()); err != nil {
+			server.set(func(f *fakeCatalog) { f.broken = true })
+			if err := s.tables(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if s.gate.wait() == nil {
 				t.Error("reading goes on without the publication")
 			}
-			found.set(func(f *fakeCatalog) { f.published, f.walEnd = true, 0x5000 })
+			server.set(func(f *fakeCatalog) { f.broken, f.walEnd = false, 0x5000 })
 			if reconnect {
 				s.close(t.Context())
-				s = acquired(t, r, openFakeCatalog(t, found))
+				s, _ = acquired(t, r, server)
 				if err := s.begin(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-			} else if err := w.tables(t.Context()); err != nil {
+			} else if err := s.tables(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			defer s.close(t.Context())
 			if s.gate.wait() != nil {
 				t.Error("reading does not go on")
 			}
@@ -176,30 +242,46 @@ func TestGapIsTold(t *testing.T) {
 	}
 }
 
+// The publication is looked at once more when the slot is ours: a standby may have
+// waited long since the look before.
+func TestPublicationIsCheckedWithTheSlot(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t, newBrokers(), io.Discard)
+	server := newFakeServer(t, r)
+	s, _ := acquired(t, r, server)
+	server.set(func(f *fakeCatalog) { f.broken = true })
+	if err := s.begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s.gate.wait() == nil {
+		t.Error("reads without the publication")
+	}
+}
+
 // A gap that the checks before a session find is one as well.
 func TestGapBetweenSessions(t *testing.T) {
 	t.Parallel()
 	var log logBuffer
-	r := fakeRelay(t, &log)
+	r := newRelay(t, newBrokers(), &log)
 	gap := &catalog.CheckError{Check: "publication", Problem: "it is gone", Class: catalog.Configuration, Gap: true}
 	if err := r.gapped(gap); err.Error() != gap.Error() {
 		t.Errorf("before the first session: %v", err)
 	}
-	found := &fakeCatalog{holder: 1, confirmed: slotAt, walEnd: 0x2000, published: true}
-	s := acquired(t, r, openFakeCatalog(t, found))
+	server := newFakeServer(t, r)
+	s, _ := acquired(t, r, server)
+	r.held = true
 	if err := s.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.close(t.Context())
-	if err := r.gapped(errDeposed); err.Error() != errDeposed.Error() {
+	if err := r.gapped(ErrDeposed); err.Error() != ErrDeposed.Error() {
 		t.Errorf("another fault became %v", err)
 	}
 	if err := r.gapped(gap); !strings.Contains(err.Error(), "after 0/1000") || classify(err) != classPermanent {
 		t.Errorf("the range is not named: %v", err)
 	}
-	found.set(func(f *fakeCatalog) { f.walEnd = 0x5000 })
-	s = acquired(t, r, openFakeCatalog(t, found))
-	defer s.close(t.Context())
+	server.set(func(f *fakeCatalog) { f.walEnd = 0x5000 })
+	s, _ = acquired(t, r, server)
 	if err := s.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +293,8 @@ func TestGapBetweenSessions(t *testing.T) {
 // Kafka that answers again is not blamed while Postgres is away.
 func TestKafkaIsBack(t *testing.T) {
 	t.Parallel()
-	r := fakeRelay(t, io.Discard)
+	r := newRelay(t, newBrokers(), io.Discard)
+	r.cfg.Catalog.ConnString = "postgres://relay@127.0.0.1:1/shop?sslmode=disable"
 	r.failed(&broker.Error{Op: "reach kafka", Err: io.EOF})
 	_, err := r.open(t.Context())
 	if err == nil {
@@ -235,9 +318,9 @@ func TestAliveWhileInitWaits(t *testing.T) {
 			if !r.Alive() {
 				t.Error("counts as dead")
 			}
-			return errDeposed
+			return ErrDeposed
 		}
-		if _, err := r.acquire(t.Context(), nil); !errors.Is(err, errDeposed) {
+		if _, err := r.acquire(t.Context(), nil); !errors.Is(err, ErrDeposed) {
 			t.Errorf("acquire = %v", err)
 		}
 		wait(t.Context(), 2*watchdog)

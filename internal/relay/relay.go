@@ -74,8 +74,10 @@ type Relay struct {
 	metrics   *metrics
 	state     *state
 
+	halt     time.Duration // pause between attempts while halted
 	held     bool          // the slot has been ours in this process
 	resumed  resumePoint   // what the last session of this process confirmed
+	doubted  string        // history that a topic does not agree with, to be renewed
 	lastGood pglogrepl.LSN // stream position when the publication was fine last
 	gap      bool          // since then the stream has lacked rows
 	prepared bool          // Config.Init has succeeded
@@ -84,11 +86,9 @@ type Relay struct {
 	progress atomic.Int64  // unix nanoseconds of the last sign of life of the loops
 }
 
-// resumePoint is what this process confirmed last, to notice a slot that
-// somebody else has moved.
+// resumePoint is where the last session of this process ended.
 type resumePoint struct {
-	systemID            string
-	timeline            uint32
+	recorded            time.Time // of its last entry in the state row
 	confirmed, received pglogrepl.LSN
 }
 
@@ -100,6 +100,7 @@ func New(cfg Config, mapper *record.Mapper, publisher *publish.Publisher, kafka 
 		cfg: cfg, mapper: mapper, publisher: publisher, kafka: kafka,
 		log:   log.With("slot", cfg.Spec.Slot),
 		state: newState(),
+		halt:  haltRetry,
 	}
 	r.metrics = newMetrics(r, reg)
 	r.beat()
@@ -136,37 +137,32 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 // sessions runs one session after another. Each ends with an error that is
 // classified here and nowhere else.
 func (r *Relay) sessions(ctx context.Context) error {
-	var pause backoff
-	var repeated repeats
+	var faults faults
 	for {
 		r.beat()
 		before := r.metrics.transactions.Load()
-		err := r.session(ctx)
-		if ctx.Err() != nil || errors.Is(err, errDrained) {
-			return err
+		s, err := r.open(ctx)
+		if err == nil {
+			err = s.live(ctx)
 		}
-		r.state.enter(RoleStarting, "")
-		r.metrics.reconnect(reason(err))
-		class := classify(err)
-		if r.cfg.Once || class == classFatal || (class == classPermanent && !r.held) {
+		if ctx.Err() != nil || errors.Is(err, errDrained) {
+			s.close(ctx)
 			return err
 		}
 		if r.metrics.transactions.Load() > before {
-			pause = backoff{}
+			faults.pause = backoff{}
 		}
-		delay := pause.next()
-		stuck := repeated.stuck(err, r.resumed.received)
-		switch {
-		case stuck != nil:
-			r.halted(problemStuck, stuck)
-			delay = haltRetry
-		case class == classPermanent:
-			r.halted(problemHalt, r.gapped(err))
-			delay = haltRetry
-		default:
-			r.failed(err)
+		next := r.judge(&faults, s, err)
+		if next.over {
+			s.close(ctx)
+			return err
 		}
-		if !wait(ctx, delay) {
+		if next.halted && s != nil {
+			next.pause -= s.keep(ctx, next.pause)
+		}
+		s.close(ctx)
+		r.state.enter(RoleStarting, "")
+		if !wait(ctx, next.pause) {
 			return nil
 		}
 	}

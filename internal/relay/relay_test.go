@@ -14,6 +14,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/position"
+	"github.com/cdc-relay/cdc-relay/internal/publish"
 	"github.com/cdc-relay/cdc-relay/internal/wal"
 )
 
@@ -59,6 +60,8 @@ func TestClassify(t *testing.T) {
 		{"publication missing, which the next checks explain", server("42704", "get_publication_oid"), classTransient},
 		{"publication skipped", server("55000", "LoadPublications"), classTransient},
 		{"protocol", &wal.ProtocolError{Problem: "short message"}, classPermanent},
+		{"a later primary", &publish.TimelineError{Timeline: 2}, classPermanent},
+		{"another history", &publish.HistoryError{}, classTransient},
 		{"table", &catalog.CheckError{Check: "table", Class: catalog.Configuration}, classPermanent},
 		{"right", &catalog.CheckError{Check: "table", Class: catalog.Privilege}, classPermanent},
 		{"slot lost", &catalog.CheckError{Check: "slot", Class: catalog.Configuration}, classFatal},
@@ -96,7 +99,7 @@ func TestRepeatedServerError(t *testing.T) {
 		}
 	}
 	_ = r.stuck(fails, 0x300)
-	_ = r.stuck(errSlotChanged, 0x300) // another error between them
+	_ = r.stuck(ErrSlotChanged, 0x300) // another error between them
 	err := r.stuck(fails, 0x300)
 	if err == nil || !strings.Contains(err.Error(), "LSN 0/1234") || !strings.Contains(err.Error(), "0/300") {
 		t.Errorf("got %v, want an error that names the place", err)

@@ -29,6 +29,10 @@ type session struct {
 	start  pglogrepl.LSN // the slot's confirmed position when it became ours
 	target pglogrepl.LSN // the server's WAL end at that moment
 
+	begun    bool      // begin has succeeded
+	history  string    // id of the slot's history
+	recorded time.Time // of the last entry in the state row
+
 	quit  chan struct{} // closed when a stop begins: who is halted then has nothing to wait for
 	gate  gate          // held while the source cannot be trusted
 	check chan struct{} // asks the watcher to look at the publication now
@@ -40,13 +44,12 @@ type session struct {
 	mark     *checkpoint.Watermark
 	stopping bool
 
-	compared bool        // with what the last session confirmed
-	cut      atomic.Bool // a stop no longer waits for the end of the open transaction
+	cut atomic.Bool // a stop no longer waits for the end of the open transaction
 }
 
-func newSession(r *Relay, db *catalog.DB, stream *wal.Stream, server catalog.Server, system wal.System,
-	start pglogrepl.LSN,
-) *session {
+// newSession takes over a stream that has not been read yet.
+func newSession(r *Relay, db *catalog.DB, stream *wal.Stream, server catalog.Server, system wal.System) *session {
+	start := stream.Confirmed()
 	return &session{
 		r: r, db: db, stream: stream, server: server, system: system, start: start,
 		mark:  checkpoint.New(start),
@@ -55,14 +58,46 @@ func newSession(r *Relay, db *catalog.DB, stream *wal.Stream, server catalog.Ser
 	}
 }
 
-// session opens a session and runs it until its connection ends or ctx does.
-func (r *Relay) session(ctx context.Context) error {
-	s, err := r.open(ctx)
-	if err != nil {
+// live begins the session and runs it until its connection ends or ctx does. No
+// lane writes a new batch afterwards, and what was confirmed is remembered.
+func (s *session) live(ctx context.Context) error {
+	defer s.r.remember(s)
+	defer s.r.publisher.End()
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
-	defer s.close(ctx)
 	return s.run(ctx)
+}
+
+// keep holds the slot for as long as a fault that somebody must act on is given
+// before it is tried anew: the position goes on being reported, so the server
+// keeps the connection, and nothing is read, sent or confirmed. It returns how long
+// it has held it, less than d when the connection ended or a stop came.
+func (s *session) keep(ctx context.Context, d time.Duration) time.Duration {
+	began := time.Now()
+	s.r.state.stream(s)
+	s.stream.Interrupt()
+	holding, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-s.stream.Done():
+			cancel()
+		case <-holding.Done():
+		}
+	}()
+	w := watcher{s: s, idle: true}
+	if err := w.run(holding); err != nil {
+		s.r.log.Warn("the slot is let go", "err", err)
+	}
+	cancel()
+	<-ended
+	if ctx.Err() != nil && s.begun {
+		s.leave(ctx)
+	}
+	return time.Since(began)
 }
 
 // run streams. The first error ends every goroutine; a stop ends them in order
@@ -118,12 +153,12 @@ func (s *session) stopper(ctx, live context.Context, read <-chan struct{}, cut c
 	return context.Cause(ctx)
 }
 
-// close ends the session: no lane writes a new batch, the connection is closed
-// so that the slot is free, and what was confirmed is remembered.
+// close ends the connections, so that the slot is free. There may be no session.
 func (s *session) close(ctx context.Context) {
-	s.r.publisher.End()
+	if s == nil {
+		return
+	}
 	_ = s.stream.Close()
-	s.r.remember(s)
 	s.r.state.stream(nil)
 	for _, source := range []string{problemCatalog, problemTables} {
 		s.r.state.clear(source) // The watcher's, who has ended: the next checks look anew.
@@ -218,7 +253,7 @@ func (s *session) halt(ctx context.Context, err error, try func() error) error {
 	s.r.publisher.Flush()
 	s.stream.Blocked(true)
 	defer s.stream.Blocked(false)
-	retry := time.NewTicker(haltRetry)
+	retry := time.NewTicker(s.r.halt)
 	defer retry.Stop()
 	for err != nil {
 		s.r.halted(problemHalt, err)

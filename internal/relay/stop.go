@@ -54,17 +54,21 @@ func (s *session) finishTransaction(live context.Context, read <-chan struct{}, 
 	}
 }
 
-// farewell confirms what was settled at last, saves it as the position of a
-// clean stop, and makes sure that the server has taken it. It runs when every
-// goroutine of the session has ended. The position is saved first, since the
-// end of the stream frees the slot, and from then on the row belongs to
-// whoever takes it.
+// farewell confirms what was settled at last, and leaves. It runs when every
+// goroutine of the session has ended.
 func (s *session) farewell(ctx context.Context) {
-	ctx = context.WithoutCancel(ctx)
 	if err := s.settle(); err != nil {
 		s.r.log.Warn("cannot confirm the last position", "err", err)
 		return
 	}
+	s.leave(ctx)
+}
+
+// leave saves the confirmed position as the one of a clean stop, and makes sure
+// that the server has taken it. It is saved first, since the end of the stream
+// frees the slot, and from then on the row belongs to whoever takes it.
+func (s *session) leave(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx)
 	if err := s.saveLast(ctx); err != nil {
 		s.r.log.Warn("cannot save the position of the clean stop", "err", err)
 	}
@@ -96,12 +100,12 @@ func (s *session) inTransaction() bool {
 	return s.mark.Open()
 }
 
-// unconfirmed reports whether something was read that the server has not been
-// told to be settled.
+// unconfirmed reports whether something was read, or waits to be read, that the
+// server has not been told to be settled.
 func (s *session) unconfirmed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mark.Open() || s.mark.Pending() > 0 || s.stream.Confirmed() < s.stream.ReceivedLSN()
+	return s.stream.Held() || s.mark.Open() || s.mark.Pending() > 0 || s.stream.Confirmed() < s.stream.ReceivedLSN()
 }
 
 // drained waits until everything up to the position at the start of the

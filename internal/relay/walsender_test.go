@@ -3,8 +3,7 @@ package relay
 import (
 	"context"
 	"encoding/binary"
-	"io"
-	"log/slog"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -14,71 +13,111 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	"github.com/cdc-relay/cdc-relay/internal/broker"
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
-	"github.com/cdc-relay/cdc-relay/internal/publish"
-	"github.com/cdc-relay/cdc-relay/internal/record"
 	"github.com/cdc-relay/cdc-relay/internal/wal"
 )
 
 // slotAt is where the slot of the walsender stands.
 const slotAt = pglogrepl.LSN(0x1000)
 
-// walsender is the server's end of one replication connection: it sends what a
-// test tells it and notes what it is told.
-type walsender struct {
-	conn net.Conn
+// fakeServer is a database whose walsenders do what a test tells them.
+type fakeServer struct {
+	*fakeCatalog
 
-	mu       sync.Mutex
-	statuses []pglogrepl.LSN // flush positions as they came
-	copyDone bool
-	changed  chan struct{} // closed and replaced at each status and CopyDone
+	url     string
+	senders chan *walsender // that stream
 }
 
-// started returns a session that has just got the slot, and the other end of its
-// stream.
-func started(t *testing.T, r *Relay, db *catalog.DB) (*session, *walsender) {
+// newFakeServer returns a server that r connects to.
+func newFakeServer(t *testing.T, r *Relay) *fakeServer {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = listener.Close() }()
-	accepted := make(chan *walsender, 1)
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		w := &walsender{conn: conn, changed: make(chan struct{})}
-		accepted <- w
-		w.serve()
-	}()
-	r.cfg.WAL = wal.Config{
-		URL: "postgres://relay@" + listener.Addr().String() + "/shop?sslmode=disable", Slot: "s", Publications: []string{"p"},
+	f := &fakeServer{
+		fakeCatalog: newFakeCatalog(), senders: make(chan *walsender, 100),
+		url: "postgres://relay@" + listener.Addr().String() + "/shop?sslmode=disable",
 	}
-	server := catalog.Server{Version: 180000, Database: "shop", SystemID: "1", Timeline: 1}
-	s, err := r.start(t.Context(), db, server, catalog.Slot{Confirmed: slotAt})
+	r.cfg.Catalog = catalog.Config{ConnString: f.url}
+	r.cfg.WAL = wal.Config{URL: f.url, Slot: "s", Publications: []string{"p"}}
+	var open sync.WaitGroup
+	open.Go(func() {
+		for pid := uint32(1); ; pid++ {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() { f.serve(conn, pid) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		open.Wait()
+	})
+	return f
+}
+
+func (f *fakeServer) serve(conn net.Conn, pid uint32) {
+	defer func() { _ = conn.Close() }()
+	b := pgproto3.NewBackend(conn, conn)
+	m, err := b.ReceiveStartupMessage()
+	if err != nil {
+		return
+	}
+	if startup, ok := m.(*pgproto3.StartupMessage); !ok || startup.Parameters["replication"] == "" {
+		f.fakeCatalog.serve(b)
+		return
+	}
+	w := &walsender{server: f, conn: conn, pid: pid, changed: make(chan struct{})}
+	w.serve(b)
+	f.set(func(c *fakeCatalog) {
+		if c.sender == pid {
+			c.sender = 0
+		}
+	})
+	w.note(func() { w.gone = true })
+}
+
+// streams waits for a walsender that streams.
+func (f *fakeServer) streams(t *testing.T) *walsender {
+	t.Helper()
+	select {
+	case w := <-f.senders:
+		return w
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody streams")
+		return nil
+	}
+}
+
+// connect returns an ordinary connection, closed when the test ends.
+func (f *fakeServer) connect(t *testing.T) *catalog.DB {
+	t.Helper()
+	db, err := catalog.Open(t.Context(), catalog.Config{ConnString: f.url})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := <-accepted
-	t.Cleanup(func() {
-		_ = s.stream.Close()
-		_ = w.conn.Close()
-		<-gone
-	})
-	return s, w
+	t.Cleanup(func() { _ = db.Close(context.Background()) })
+	return db
 }
 
-func (w *walsender) serve() {
-	b := pgproto3.NewBackend(w.conn, w.conn)
-	if _, err := b.ReceiveStartupMessage(); err != nil {
-		return
-	}
-	w.send(&pgproto3.AuthenticationOk{}, &pgproto3.BackendKeyData{ProcessID: 1, SecretKey: []byte{1, 2, 3, 4}},
+// walsender is the server's end of one replication connection: it sends what a
+// test tells it and notes what it is told.
+type walsender struct {
+	server *fakeServer
+	conn   net.Conn
+	pid    uint32
+
+	mu       sync.Mutex
+	statuses []pglogrepl.LSN // flush positions as they came
+	copyDone bool
+	gone     bool
+	changed  chan struct{} // closed and replaced at each of these
+}
+
+func (w *walsender) serve(b *pgproto3.Backend) {
+	w.send(&pgproto3.AuthenticationOk{}, &pgproto3.BackendKeyData{ProcessID: w.pid, SecretKey: []byte{1, 2, 3, 4}},
 		&pgproto3.ReadyForQuery{TxStatus: 'I'})
 	for {
 		m, err := b.Receive()
@@ -87,7 +126,13 @@ func (w *walsender) serve() {
 		}
 		switch m := m.(type) {
 		case *pgproto3.Query:
-			w.send(answerOf(m.String)...)
+			if strings.HasPrefix(m.String, "START_REPLICATION") {
+				w.server.set(func(c *fakeCatalog) { c.sender = w.pid })
+				w.send(&pgproto3.CopyBothResponse{})
+				w.server.senders <- w
+				continue
+			}
+			w.send(w.identity()...)
 		case *pgproto3.CopyData:
 			w.note(func() {
 				w.statuses = append(w.statuses, pglogrepl.LSN(binary.BigEndian.Uint64(m.Data[9:])))
@@ -95,21 +140,23 @@ func (w *walsender) serve() {
 		case *pgproto3.CopyDone:
 			w.note(func() { w.copyDone = true })
 			w.send(&pgproto3.CopyDone{})
+		case *pgproto3.Terminate:
+			return
 		}
 	}
 }
 
-func answerOf(command string) []pgproto3.BackendMessage {
-	if strings.HasPrefix(command, "START_REPLICATION") {
-		return []pgproto3.BackendMessage{&pgproto3.CopyBothResponse{}}
-	}
+// identity is the answer to IDENTIFY_SYSTEM.
+func (w *walsender) identity() []pgproto3.BackendMessage {
+	var timeline uint32
+	w.server.set(func(c *fakeCatalog) { timeline = c.timeline })
 	var fields pgproto3.RowDescription
 	for _, name := range []string{"systemid", "timeline", "xlogpos", "dbname"} {
 		fields.Fields = append(fields.Fields, pgproto3.FieldDescription{Name: []byte(name), DataTypeOID: 25, DataTypeSize: -1})
 	}
 	return []pgproto3.BackendMessage{
 		&fields,
-		&pgproto3.DataRow{Values: [][]byte{[]byte("1"), []byte("1"), []byte("0/2000"), []byte("shop")}},
+		&pgproto3.DataRow{Values: [][]byte{[]byte("1"), fmt.Append(nil, timeline), []byte("0/2000"), []byte("shop")}},
 		&pgproto3.CommandComplete{CommandTag: []byte("IDENTIFY_SYSTEM")},
 		&pgproto3.ReadyForQuery{TxStatus: 'I'},
 	}
@@ -157,6 +204,14 @@ func (w *walsender) waitFlushed(t *testing.T, lsn pglogrepl.LSN) {
 	}
 }
 
+// count returns how often a position was reported, and whether the connection has
+// ended.
+func (w *walsender) count() (statuses int, gone bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.statuses), w.gone
+}
+
 // wire is a message of the stream in the making (PostgreSQL documentation,
 // "Logical Replication Message Formats").
 type wire []byte
@@ -199,122 +254,4 @@ func (w *walsender) insert(lsn pglogrepl.LSN, values ...string) {
 // order inserts an event of topic t.
 func (w *walsender) order(lsn pglogrepl.LSN, payload string) {
 	w.insert(lsn, "id-"+payload, "t", "k", "T", payload)
-}
-
-// brokers is a Kafka whose answers a test gives.
-type brokers struct {
-	arrived chan string                          // the batch's bytes
-	answer  chan func() (broker.Produced, error) // one for each batch
-	offset  int64
-}
-
-func newBrokers() *brokers {
-	return &brokers{arrived: make(chan string, 1000), answer: make(chan func() (broker.Produced, error), 1000)}
-}
-
-func (*brokers) InitProducer(context.Context) (broker.Producer, error) {
-	return broker.Producer{ID: 1}, nil
-}
-func (*brokers) Partitions(context.Context, string) (int, error)             { return 1, nil }
-func (*brokers) CreateTopic(context.Context, string, broker.TopicSpec) error { return nil }
-func (*brokers) TopicSettings(context.Context, string) (broker.TopicSettings, error) {
-	return broker.TopicSettings{}, nil
-}
-func (*brokers) Offsets(context.Context, string, int) (broker.Offsets, error) {
-	return broker.Offsets{}, nil
-}
-func (*brokers) Fetch(_ context.Context, _ string, _ int, offset int64, _ int, _ string, _ func(int64, []byte)) (int64, error) {
-	return offset, nil
-}
-func (*brokers) InitTransactional(context.Context, string, broker.Producer) (broker.Producer, error) {
-	return broker.Producer{ID: 1}, nil
-}
-func (*brokers) Refresh()                   {}
-func (*brokers) Ping(context.Context) error { return nil }
-
-func (b *brokers) Produce(ctx context.Context, _ string, _ int, batch broker.Batch) (broker.Produced, error) {
-	var text strings.Builder
-	_, _ = batch.WriteTo(&text)
-	b.arrived <- text.String()
-	select {
-	case answer := <-b.answer:
-		return answer()
-	case <-ctx.Done():
-		return broker.Produced{}, ctx.Err()
-	}
-}
-
-// acknowledge lets a batch that has arrived, or the next one, succeed.
-func (b *brokers) acknowledge() {
-	b.offset += 1000
-	offset := b.offset
-	b.answer <- func() (broker.Produced, error) { return broker.Produced{BaseOffset: offset}, nil }
-}
-
-// wantBatch waits for a batch and checks that it holds exactly these payloads of
-// payloads, in this order.
-func (b *brokers) wantBatch(t *testing.T, payloads ...string) {
-	t.Helper()
-	select {
-	case got := <-b.arrived:
-		for _, p := range payloads {
-			_, rest, found := strings.Cut(got, p)
-			if !found {
-				t.Fatalf("the batch lacks %q, or has it too early", p)
-			}
-			got = rest
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("no batch arrives")
-	}
-}
-
-// newRelay returns a relay whose publisher runs until the test ends.
-func newRelay(t *testing.T, kafka *brokers, log io.Writer) *Relay {
-	t.Helper()
-	logger := slog.New(slog.NewTextHandler(log, nil))
-	publisher, err := publish.New(publish.Config{}, kafka, logger, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mapper, err := record.New(record.Config{
-		Tables: []record.Table{{Schema: "public", Name: "outbox"}}, Topic: "{aggregatetype}", Key: "{aggregateid}",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = publisher.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-ended })
-	return New(Config{ShutdownTimeout: 3 * time.Second, Catalog: nowhere()}, mapper, publisher, kafka, logger, nil)
-}
-
-// nowhere is a catalog that cannot be reached.
-func nowhere() catalog.Config {
-	return catalog.Config{ConnString: "postgres://relay@127.0.0.1:1/shop?sslmode=disable"}
-}
-
-// begun returns a session that streams from a walsender, as begin leaves it.
-func begun(t *testing.T, r *Relay) (*session, *walsender) {
-	t.Helper()
-	s, server := started(t, r, nil)
-	r.publisher.Begin(publish.Session{SystemID: "1", Timeline: 1, WALEnd: 1 << 40, Alive: s.stream.Alive, Blocked: s.stream.Blocked})
-	r.state.stream(s)
-	return s, server
-}
-
-// running runs a session of begun until the test or stop ends it.
-func running(t *testing.T, s *session) (stop func() error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	result := make(chan error, 1)
-	go func() {
-		err := s.run(ctx)
-		s.close(ctx)
-		result <- err
-	}()
-	once := sync.OnceValue(func() error { cancel(); return <-result })
-	t.Cleanup(func() { _ = once() })
-	return once
 }

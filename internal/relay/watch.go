@@ -27,6 +27,7 @@ const (
 // costs nothing but its answers; it is opened again at the next tick.
 type watcher struct {
 	s          *session
+	idle       bool // nothing is read from the stream: only the slot is looked at
 	checked    time.Time
 	saved      time.Time
 	terminated bool // the ordinary connection ended by an administrator's command
@@ -34,17 +35,21 @@ type watcher struct {
 
 func (s *session) watch(ctx context.Context) error {
 	w := watcher{s: s, checked: time.Now(), saved: time.Now()}
+	return w.run(ctx)
+}
+
+func (w *watcher) run(ctx context.Context) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.check:
+		case <-w.s.check:
 			w.checked = time.Time{}
 		case <-tick.C:
 		}
-		s.r.beat()
+		w.s.r.beat()
 		if err := w.look(ctx); err != nil {
 			return err
 		}
@@ -52,19 +57,28 @@ func (s *session) watch(ctx context.Context) error {
 }
 
 // look does one round. It returns an error only when the session must end.
+//
+// A server that shuts down ends ordinary connections first and then waits for the
+// walsenders, and a walsender waits until everything is confirmed. Only a new
+// attempt tells a shutdown from a connection that somebody has ended, so it is made
+// at once.
 func (w *watcher) look(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	asking, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	err := w.round(ctx)
+	err := w.round(asking)
+	if catalog.Terminated(err) {
+		w.terminated = true
+		err = w.round(asking)
+	}
 	switch {
+	case ctx.Err() != nil:
+		return nil
 	case err == nil:
 		w.terminated = false
 		w.s.r.recoveredFrom(problemCatalog)
 		return nil
-	case errors.Is(err, errDeposed), errors.Is(err, context.Canceled):
+	case errors.Is(err, ErrDeposed):
 		return err
-	case catalog.Terminated(err):
-		w.terminated = true
 	case w.terminated && catalog.Refused(err) && w.s.unconfirmed():
 		return errShutdown
 	}
@@ -87,14 +101,18 @@ func (w *watcher) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if found && slot.Active && slot.Holder.PID != s.stream.PID() {
-		return errDeposed
+	if !found || !slot.Active || slot.Holder.PID != s.stream.PID() {
+		return ErrDeposed // Or the connection is to another server than the stream.
 	}
 	s.r.metrics.slot(slot)
+	if w.idle {
+		return nil
+	}
 	if time.Since(w.checked) >= tablesInterval {
-		if err := w.tables(ctx); err != nil {
+		if err := s.tables(ctx); err != nil {
 			return err
 		}
+		w.checked = time.Now()
 	}
 	if time.Since(w.saved) >= saveInterval {
 		if err := s.save(ctx, false); err != nil {
@@ -107,37 +125,42 @@ func (w *watcher) round(ctx context.Context) error {
 
 // tables checks publication and membership. While the check fails the
 // dispatcher is held, so that nothing more is confirmed past rows that the
-// server leaves out.
-func (w *watcher) tables(ctx context.Context) error {
-	s := w.s
+// server leaves out. The error says that it was not possible to look.
+func (s *session) tables(ctx context.Context) error {
 	at := s.stream.ReceivedLSN() // before the check: what it says holds at least up to here
 	_, _, err := s.db.CheckPublication(ctx, s.r.cfg.Spec.Publication, s.r.cfg.Spec.Tables, s.r.cfg.Spec.Ignored)
 	var check *catalog.CheckError
 	if errors.As(err, &check) && check.Class != catalog.Configuration || err != nil && check == nil {
-		return err // could not look
+		return err
 	}
-	w.checked = time.Now()
-	if err == nil {
-		if s.r.gap { // It ends here, however far we have read.
-			slot, _, err := s.db.Slot(ctx, s.r.cfg.Spec.Slot)
-			if err != nil {
-				return err
-			}
-			s.r.complete(slot.WALEnd)
-		}
-		s.r.lastGood = at
-		s.gate.open()
-		s.r.recoveredFrom(problemTables)
+	if err != nil {
+		s.gate.close()
+		s.r.halted(problemTables, s.r.gapped(err))
 		return nil
 	}
-	s.gate.close()
-	s.r.halted(problemTables, s.r.gapped(err))
+	if s.r.gap { // It ends here, however far we have read.
+		slot, _, err := s.db.Slot(ctx, s.r.cfg.Spec.Slot)
+		if err != nil {
+			return err
+		}
+		s.r.complete(slot.WALEnd)
+	}
+	s.r.lastGood = at
+	s.gate.open()
+	s.r.recoveredFrom(problemTables)
 	return nil
 }
 
 // save writes the confirmed position to the state row.
 func (s *session) save(ctx context.Context, clean bool) error {
-	return s.db.UpdateConfirmed(ctx, s.r.cfg.Spec.Slot, s.stream.Confirmed(), s.system.Timeline, clean)
+	at, err := s.db.UpdateConfirmed(ctx, s.r.cfg.Spec.Slot, s.stream.PID(), s.stream.Confirmed(), s.system.Timeline, clean)
+	if errors.Is(err, catalog.ErrNotHolder) {
+		return ErrDeposed
+	}
+	if err == nil {
+		s.recorded = at
+	}
+	return err
 }
 
 // checkSoon asks for a look at the publication now.

@@ -197,9 +197,11 @@ func (c *Conn) IdentifySystem(ctx context.Context) (System, error) {
 
 // StartOptions are what Start needs to know about slot and server.
 type StartOptions struct {
-	// Confirmed is the slot's confirmed_flush_lsn: what status updates report
-	// until something has been settled. Never zero.
-	Confirmed pglogrepl.LSN
+	// Confirmed returns the slot's confirmed_flush_lsn: what status updates report
+	// until something has been settled. It is called once the slot is ours: what was
+	// read before may be of another holder's time, and a lower position would take
+	// the slot back.
+	Confirmed func(context.Context) (pglogrepl.LSN, error)
 	// ServerVersion is server_version_num. Logical messages are asked for from
 	// 140000 on.
 	ServerVersion int
@@ -213,9 +215,6 @@ type StartOptions struct {
 // After an error the connection is closed; after success it belongs to the
 // Stream.
 func (c *Conn) Start(ctx context.Context, o StartOptions) (*Stream, error) {
-	if o.Confirmed == 0 {
-		return nil, errors.New("start replication: the slot's confirmed position is unknown")
-	}
 	// 0/0 stands for the slot's own position. Any other start could lie on another
 	// timeline, where the server would skip what precedes it without a word.
 	err := pglogrepl.StartReplication(ctx, c.pg, c.config.Slot, 0, pglogrepl.StartReplicationOptions{
@@ -225,7 +224,7 @@ func (c *Conn) Start(ctx context.Context, o StartOptions) (*Stream, error) {
 		_ = c.Close()
 		return nil, serverError("start replication on slot "+c.config.Slot, err)
 	}
-	s, err := newStream(c.pg, c.config.WALSenderTimeout, o.Confirmed)
+	s, err := c.take(ctx, o.Confirmed)
 	if err != nil {
 		_ = c.Close()
 		return nil, err
@@ -233,6 +232,18 @@ func (c *Conn) Start(ctx context.Context, o StartOptions) (*Stream, error) {
 	s.socket.gather.before = o.BeforeRead
 	c.stream = true
 	return s, nil
+}
+
+// take makes the connection, which has the slot, a stream.
+func (c *Conn) take(ctx context.Context, confirmed func(context.Context) (pglogrepl.LSN, error)) (*Stream, error) {
+	at, err := confirmed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if at == 0 {
+		return nil, errors.New("start replication: the slot's confirmed position is unknown")
+	}
+	return newStream(c.pg, c.config.WALSenderTimeout, at)
 }
 
 // pluginArgs returns the options of pgoutput: protocol version 1, so that only

@@ -3,6 +3,7 @@ package wal
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
@@ -170,7 +172,7 @@ func TestStartCommand(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			st, err := conn.Start(t.Context(), StartOptions{Confirmed: slotPosition, ServerVersion: tc.version})
+			st, err := conn.Start(t.Context(), StartOptions{Confirmed: at(slotPosition), ServerVersion: tc.version})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -205,7 +207,7 @@ func TestStartErrors(t *testing.T) {
 				s.onQuery = func(string) []pgproto3.BackendMessage {
 					return []pgproto3.BackendMessage{tc.err, &pgproto3.ReadyForQuery{TxStatus: 'I'}}
 				}
-				_, err := s.connect().Start(t.Context(), StartOptions{Confirmed: slotPosition})
+				_, err := s.connect().Start(t.Context(), StartOptions{Confirmed: at(slotPosition)})
 				var se *ServerError
 				if !errors.As(err, &se) || !tc.is(se) {
 					t.Fatalf("got %#v", err)
@@ -219,21 +221,48 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-func TestStartWithoutPosition(t *testing.T) {
+// Where the slot stands is asked once it is ours, and nothing is reported without it.
+func TestStartReadsThePositionWhenTheSlotIsHeld(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newScripted(t)
-		c := s.connect()
-		if _, err := c.Start(t.Context(), StartOptions{}); err == nil {
-			t.Error("accepted")
-		}
-		if len(s.queries) != 0 {
-			t.Errorf("sent %q", s.queries)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	for name, answer := range map[string]func() (pglogrepl.LSN, error){
+		"known":       func() (pglogrepl.LSN, error) { return slotPosition + 8, nil },
+		"unknown":     func() (pglogrepl.LSN, error) { return 0, nil },
+		"cannot tell": func() (pglogrepl.LSN, error) { return slotPosition, io.ErrUnexpectedEOF },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newScripted(t)
+				asked := 0
+				st, err := s.connect().Start(t.Context(), StartOptions{Confirmed: func(context.Context) (pglogrepl.LSN, error) {
+					synctest.Wait()
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					if asked++; len(s.queries) != 1 || !strings.HasPrefix(s.queries[0], "START_REPLICATION") || len(s.statuses) > 0 {
+						t.Errorf("asked after %q and %d status updates", s.queries, len(s.statuses))
+					}
+					return answer()
+				}})
+				if asked != 1 {
+					t.Errorf("asked %d times", asked)
+				}
+				if name != "known" {
+					if err == nil {
+						t.Error("accepted")
+					}
+					<-s.gone // the connection is closed
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := s.last().flush; got != slotPosition+8 {
+					t.Errorf("the first status update says %s", got)
+				}
+				_ = st.Close()
+			})
+		})
+	}
 }
 
 // A server that does not answer is given up when the context ends.
@@ -244,7 +273,7 @@ func TestStartGivesUp(t *testing.T) {
 		s.onQuery = func(string) []pgproto3.BackendMessage { return nil }
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		_, err := s.connect().Start(ctx, StartOptions{Confirmed: slotPosition})
+		_, err := s.connect().Start(ctx, StartOptions{Confirmed: at(slotPosition)})
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}

@@ -33,7 +33,9 @@ const (
 // Next waits for the next message. It has no deadline: Close, Interrupt and the
 // stream's own watch over the connection end it. The message is valid until the
 // next call. After an error every call returns that error; one that the server
-// sent is a *ServerError, one that breaks the protocol a *ProtocolError.
+// sent is a *ServerError, one that breaks the protocol a *ProtocolError. What
+// comes cannot be used then, but as long as the server keeps the connection up,
+// the slot is still ours: see [Stream.Done].
 //
 // It reads from pgproto3 and not through pgconn, which after an error would
 // dial the server once more to cancel, and hold the connection, and with it the
@@ -42,6 +44,9 @@ func (s *Stream) Next() (*Message, error) {
 	for {
 		switch s.state.Load() {
 		case interrupted:
+			if s.refused != nil {
+				return nil, s.refused
+			}
 			return nil, ErrInterrupted
 		case ended:
 			return nil, s.reason()
@@ -54,7 +59,7 @@ func (s *Stream) Next() (*Message, error) {
 		if !ok {
 			m, err := s.other(received)
 			if err != nil {
-				return nil, s.fail(err)
+				return nil, err
 			}
 			if m != nil {
 				return m, nil
@@ -63,7 +68,7 @@ func (s *Stream) Next() (*Message, error) {
 		}
 		asked, err := s.decoder.decode(data.Data)
 		if err != nil {
-			return nil, s.fail(err)
+			return nil, s.refuse(err)
 		}
 		s.socket.gather.backlog = s.decoder.backlog
 		m := &s.decoder.msg
@@ -89,6 +94,14 @@ func (s *Stream) readFailed(err error) error {
 	return s.fail(fmt.Errorf("read the replication stream: %w", err))
 }
 
+// refuse stops the reader for good at something that it cannot use. The server
+// knows of no fault, so the stream lives on, and with it the hold on the slot.
+func (s *Stream) refuse(err error) error {
+	s.refused = err
+	s.Interrupt()
+	return err
+}
+
 // fail ends the stream and returns the reason, which may be an earlier one.
 func (s *Stream) fail(err error) error {
 	s.end(err)
@@ -102,13 +115,13 @@ func (s *Stream) other(received pgproto3.BackendMessage) (*Message, error) {
 	case *pgproto3.NoticeResponse:
 		return s.notice(streamNotice(m))
 	case *pgproto3.ErrorResponse:
-		return nil, streamError(m)
+		return nil, s.fail(streamError(m))
 	case *pgproto3.CopyDone, *pgproto3.CommandComplete:
-		return nil, ErrEnded
+		return nil, s.fail(ErrEnded)
 	case *pgproto3.ParameterStatus:
 		return nil, nil // a reload changed a setting; ours are pinned
 	}
-	return nil, protocolErrorf("unexpected %T in the replication stream", received)
+	return nil, s.refuse(protocolErrorf("unexpected %T in the replication stream", received))
 }
 
 // notice tells the server's notices apart by the routine that raised them.
@@ -116,7 +129,7 @@ func (s *Stream) notice(n *ServerError) (*Message, error) {
 	switch n.Routine {
 	case routineLoadPublications:
 		s.sealed.Store(true)
-		return nil, n
+		return nil, s.refuse(n)
 	case routineStandbySlots:
 		if s.heldBack.Swap(n) != nil {
 			return nil, nil // repeated for as long as it lasts

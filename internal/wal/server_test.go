@@ -226,10 +226,15 @@ func (s *scripted) connect() *Conn {
 	return c
 }
 
+// at is a slot that stands there.
+func at(lsn pglogrepl.LSN) func(context.Context) (pglogrepl.LSN, error) {
+	return func(context.Context) (pglogrepl.LSN, error) { return lsn, nil }
+}
+
 // start opens a stream, closed when the test ends.
 func (s *scripted) start() *Stream {
 	s.t.Helper()
-	st, err := s.connect().Start(s.t.Context(), StartOptions{Confirmed: slotPosition, ServerVersion: 180003})
+	st, err := s.connect().Start(s.t.Context(), StartOptions{Confirmed: at(slotPosition), ServerVersion: 180003})
 	if err != nil {
 		s.t.Fatalf("Start: %v", err)
 	}

@@ -115,7 +115,7 @@ func (s *Stream) keepStatus() error {
 			send = s.Confirmed() != s.reported
 		case <-beat.C:
 			var silent bool
-			if ask, silent = p.beat(s.held(), s.socket.lastRead.Load()); silent {
+			if ask, silent = p.beat(s.Held(), s.socket.lastRead.Load()); silent {
 				return fmt.Errorf("no answer from the server within wal_sender_timeout (%v)", s.pace.timeout)
 			}
 			send = true
@@ -146,7 +146,7 @@ func (s *Stream) send(ask bool) error {
 		return fmt.Errorf("send standby status: %w", err)
 	}
 	s.reported = lsn
-	if s.held() {
+	if s.Held() {
 		s.heldWrite.Store(int64(s.socket.now()))
 	}
 	return nil

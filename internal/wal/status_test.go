@@ -68,7 +68,7 @@ func TestStatusWhenIdle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			st, err := conn.Start(t.Context(), StartOptions{Confirmed: slotPosition, ServerVersion: 140018})
+			st, err := conn.Start(t.Context(), StartOptions{Confirmed: at(slotPosition), ServerVersion: 140018})
 			if err != nil {
 				t.Fatal(err)
 			}

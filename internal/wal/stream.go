@@ -14,7 +14,7 @@ import (
 // The states of a Stream; they only go up.
 const (
 	streaming   int32 = iota
-	interrupted       // the reader has stopped for good; status still goes out
+	interrupted       // the reader has stopped for good (Interrupt, refuse); status still goes out
 	ended             // the connection is closed, cause says why
 )
 
@@ -38,6 +38,7 @@ type Stream struct {
 	decoder *decoder // the reader's
 
 	reported pglogrepl.LSN // the writer's: what the last status update said
+	refused  error         // the reader's: what it could not use
 
 	state     atomic.Int32
 	received  atomic.Uint64 // the highest position that may be confirmed
@@ -138,8 +139,8 @@ func (s *Stream) HeldBack() *ServerError { return s.heldBack.Load() }
 // is, status still goes out and the server's answers are not awaited.
 func (s *Stream) Blocked(b bool) { s.blocked.Store(b) }
 
-// held reports whether nobody reads.
-func (s *Stream) held() bool { return s.blocked.Load() || s.state.Load() == interrupted }
+// Held reports whether nobody reads: the reader is blocked, or has stopped.
+func (s *Stream) Held() bool { return s.blocked.Load() || s.state.Load() == interrupted }
 
 // Alive reports whether the connection is not known dead and its last proof of
 // life is younger than two thirds of wal_sender_timeout. It turns false before
@@ -152,6 +153,9 @@ func (s *Stream) Alive() bool {
 	last := max(s.socket.lastRead.Load(), s.heldWrite.Load())
 	return int64(s.socket.now())-last < int64(s.pace.proof)
 }
+
+// Done is closed when the connection has ended, and with it the hold on the slot.
+func (s *Stream) Done() <-chan struct{} { return s.stop }
 
 // Interrupt stops the reader without ending the stream: Next returns
 // ErrInterrupted, at once if it waits, and never reads again. Status updates go
