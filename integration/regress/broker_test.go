@@ -24,19 +24,20 @@ type frozen struct {
 	within, sender string
 }
 
-// frozenTimeout is the wal_sender_timeout, a quarter of the time for which the broker is frozen.
-const frozenTimeout = 2 * time.Second
+// shortTimeout is the wal_sender_timeout of relays that are kept from publishing for longer.
+const shortTimeout = 3 * time.Second
 
 // What comes while nothing can be acknowledged is not confirmed, whatever else the server has to say; it is not lost when
 // the relay dies, and costs neither the replication connection nor repeats when it does not.
 func TestFrozenBroker(t *testing.T) {
+	t.Parallel()
 	cases := []*frozen{
 		{name: "nothing was acknowledged before", rows: 100, killed: true},
 		{name: "one row was acknowledged before", acked: 1, rows: 100, killed: true},
 		{name: "one row waits", acked: 10, rows: 1, killed: true},
 		{name: "more rows than memory", acked: 1, rows: 20_000 * *scale, padding: 500},
 	}
-	p := broker(t).proxy
+	p := viaProxy(t)
 	for _, c := range cases {
 		c.scene = newScene(t)
 		c.topic = c.CreateTopic("order", 1)
@@ -47,11 +48,10 @@ func TestFrozenBroker(t *testing.T) {
 		c.sender = c.slot("active_pid")
 	}
 	p.Stall(proxy.Both)
-	defer p.Heal()
 	for _, c := range cases {
 		c.within = c.insert(c.acked+1, c.acked+c.rows, c.padding)
 	}
-	every(500*time.Millisecond, time.Duration(4**scale)*frozenTimeout, func() {
+	every(500*time.Millisecond, time.Duration(3**scale)*shortTimeout, func() {
 		for _, c := range cases {
 			c.noise()
 		}
@@ -71,7 +71,7 @@ func TestFrozenBroker(t *testing.T) {
 
 func (f *frozen) settings(p *proxy.Proxy) testenv.Settings {
 	return testenv.Settings{
-		"kafka.brokers": p.Addr(), "postgres.wal_sender_timeout": frozenTimeout.String(), "limits.in_flight_bytes": "1MiB",
+		"kafka.brokers": p.Addr(), "postgres.wal_sender_timeout": shortTimeout.String(), "limits.in_flight_bytes": "1MiB",
 	}
 }
 
@@ -118,13 +118,13 @@ func serverLog(t *testing.T, pid string) (lines []string) {
 // Brokers that are gone for longer than a client's retries usually last are waited for. Nothing is confirmed meanwhile,
 // what is wrong can be read, and the rows go on without a restart.
 func TestBrokerGone(t *testing.T) {
-	p := broker(t).proxy
+	t.Parallel()
+	p := viaProxy(t)
 	s := newScene(t)
 	topic := s.CreateTopic("order", 1)
 	r := s.start(testenv.Settings{"kafka.brokers": p.Addr()})
 	s.settled(s.insert(1, 1, 0))
 	p.Cut()
-	defer p.Heal()
 	const rows = 1000
 	within := s.insert(2, rows, 0)
 	gone := time.Now()

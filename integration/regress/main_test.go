@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
 	"github.com/cdc-relay/cdc-relay/integration/proxy"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
@@ -25,12 +27,12 @@ var scale = flag.Int("regress.scale", 1, "makes tests whose length matters so ma
 
 const patience = 40 * time.Second
 
-// cluster is one broker for all tests, with users, and with a proxy in front of it. A test that breaks what goes
-// through the proxy does not run beside others.
+// cluster is one broker for all tests, with users, and with a proxy in front of it.
 type cluster struct {
 	once  sync.Once
 	kafka *localstack.Kafka
 	proxy *proxy.Proxy
+	mine  sync.Mutex // held by the test that uses the proxy
 	err   error
 }
 
@@ -40,7 +42,7 @@ var shared cluster
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// These tests wait more than they compute.
-	_ = flag.Set("test.parallel", strconv.Itoa(max(5, runtime.GOMAXPROCS(0)))) // A number never fails.
+	_ = flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))) // A number never fails.
 	code := testenv.Main(m)
 	if shared.kafka != nil {
 		if err := errors.Join(shared.kafka.Close(), shared.proxy.Close()); err != nil {
@@ -58,8 +60,10 @@ func (c *cluster) start() {
 	c.kafka, c.err = localstack.StartKafka(context.Background(), localstack.KafkaConfig{
 		Users:     map[string]string{"nobody": "nothing"}, // Tests make their own.
 		Advertise: []string{c.proxy.Addr()},
-		// A connection whose login is older than that has to log in again.
-		Properties: map[string]string{"connections.max.reauth.ms": "2000"},
+		Properties: map[string]string{
+			"connections.max.reauth.ms": "2000", // A connection whose login is older has to log in again.
+			"quota.window.num":          "2",    // No more than a second's worth is let pass at once.
+		},
 	})
 }
 
@@ -76,6 +80,18 @@ func broker(t *testing.T) *cluster {
 		t.Fatal(shared.err)
 	}
 	return &shared
+}
+
+// viaProxy returns the proxy, which the test has for itself until it ends.
+func viaProxy(t *testing.T) *proxy.Proxy {
+	t.Helper()
+	c := broker(t)
+	c.mine.Lock()
+	t.Cleanup(func() {
+		c.proxy.Heal()
+		c.mine.Unlock()
+	})
+	return c.proxy
 }
 
 // scene is one test's outbox.
@@ -109,11 +125,18 @@ func (s *scene) stop(r *testenv.Relay) {
 	}
 }
 
-// text returns the one value of a query as text, "" for NULL.
+// text returns the one value of a query as text, "" for NULL. It uses a connection of its own, as the server may have
+// ended any other.
 func (s *scene) text(sql string, args ...any) string {
 	s.t.Helper()
+	ctx := s.t.Context()
+	conn, err := pgx.Connect(ctx, s.URL)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
 	var value *string
-	if err := s.Conn().QueryRow(s.t.Context(), `SELECT (`+sql+`)::text`, args...).Scan(&value); err != nil {
+	if err := conn.QueryRow(ctx, sql, args...).Scan(&value); err != nil {
 		s.t.Fatal(err)
 	}
 	if value == nil {
@@ -124,21 +147,17 @@ func (s *scene) text(sql string, args ...any) string {
 
 func (s *scene) slot(column string) string {
 	s.t.Helper()
-	return s.text(`SELECT `+column+` FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
+	return s.text(`SELECT `+column+`::text FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
 }
 
 // insert commits the numbers in one transaction, as rows of one key, each followed by some padding, and returns a WAL
 // position within the transaction: one that the slot passes only when the rows are confirmed.
 func (s *scene) insert(from, to, padding int) (within string) {
 	s.t.Helper()
-	err := s.Conn().QueryRow(s.t.Context(), `WITH rows AS (
+	return s.text(`WITH rows AS (
 		INSERT INTO public.outbox (aggregatetype, aggregateid, payload)
 		SELECT 'order', 'k', g || repeat('x', $3) FROM generate_series($1::int, $2::int) g RETURNING id)
-		SELECT pg_current_wal_insert_lsn()::text FROM (SELECT count(*) FROM rows) AS done`, from, to, padding).Scan(&within)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return within
+		SELECT pg_current_wal_insert_lsn()::text FROM (SELECT count(*) FROM rows) AS done`, from, to, padding)
 }
 
 // noise writes WAL that is none of the relay's business.
@@ -151,7 +170,7 @@ func (s *scene) noise() {
 // passed says whether the slot's confirmed position is beyond one that insert has returned.
 func (s *scene) passed(within string) bool {
 	s.t.Helper()
-	return s.text(`SELECT confirmed_flush_lsn > $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2`, within, s.Slot) == "true"
+	return s.text(`SELECT (confirmed_flush_lsn > $1::pg_lsn)::text FROM pg_replication_slots WHERE slot_name = $2`, within, s.Slot) == "true"
 }
 
 // held fails the test when the slot has passed what must not be confirmed.
@@ -187,9 +206,10 @@ func (s *scene) firsts(topic string, to int) (again []int) {
 	s.t.Helper()
 	var firsts []int
 	testenv.Until(s.t, patience, func(context.Context) error {
+		records := s.Consume(topic, to+len(again), patience)
 		firsts, again = nil, nil
 		seen := map[int]bool{}
-		for _, n := range numbers(s.Consume(topic, to, patience)) {
+		for _, n := range numbers(records) {
 			if seen[n] {
 				again = append(again, n)
 			} else {

@@ -140,7 +140,7 @@ func TestSlotMovedBySomebodyElse(t *testing.T) {
 				r.WaitOutput("from "+left+", where cdc-relay had stopped, to "+moved, patience)
 			}
 			testenv.Until(t, patience, func(context.Context) error {
-				if s.text(`SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2`, moved, s.Slot) != "true" {
+				if s.text(`SELECT (confirmed_flush_lsn >= $1::pg_lsn)::text FROM pg_replication_slots WHERE slot_name = $2`, moved, s.Slot) != "true" {
 					t.Fatal("the slot has gone back")
 				}
 				if got := numbers(s.Consume(topic, len(want), patience)); fmt.Sprint(got) != fmt.Sprint(want) {
