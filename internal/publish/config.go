@@ -65,10 +65,6 @@ type Config struct {
 	// id, so that partitions refuse what an earlier process still sends once this one
 	// has written to them. No transactions are used. Two relays must not share it.
 	TransactionalID string
-	// RequestTimeout is how long one request may be under way. With a transactional
-	// id that Kafka did not know, it is waited out before partitions are read.
-	// Defaults to broker.DefaultRequestTimeout.
-	RequestTimeout time.Duration
 }
 
 // Validate returns every problem of the configuration, joined.
@@ -124,9 +120,6 @@ func (c Config) withDefaults() Config {
 	def(&c.InFlightBytes, DefaultInFlightBytes)
 	def(&c.ResumeMaxRecords, DefaultResumeMaxRecords)
 	def(&c.ResumeMaxBytes, DefaultResumeMaxBytes)
-	if c.RequestTimeout == 0 {
-		c.RequestTimeout = broker.DefaultRequestTimeout
-	}
 	if c.RetryInitial == 0 {
 		c.RetryInitial = DefaultRetryInitial
 	}

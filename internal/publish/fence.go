@@ -17,6 +17,10 @@ import (
 // seven days by default), and what it has forgotten fences nobody.
 const refreshEvery = 24 * time.Hour
 
+// unfencedPause is how long an earlier process that is not fenced is given to end: its
+// last request takes no longer.
+const unfencedPause = broker.DefaultRequestTimeout
+
 // nobody is the producer to name when the epoch is to be raised whoever holds it.
 func nobody() broker.Producer { return broker.Producer{ID: -1, Epoch: -1} }
 
@@ -182,9 +186,9 @@ func (p *Publisher) raised(s *session, known, got broker.Producer, err error, no
 	p.fence.session, p.fence.raise = s, false
 	p.fence.refreshAt, p.fence.retryAt = now.Add(refreshEvery), time.Time{}
 	if got.Epoch == 0 {
-		p.fence.readAt = now.Add(p.cfg.RequestTimeout)
-		p.log.Warn("kafka knew nothing of kafka.transactional_id, so no earlier process is kept from writing; partitions are read after the time that a request of one may take",
-			slog.String("transactional_id", p.cfg.TransactionalID), slog.Duration("wait", p.cfg.RequestTimeout))
+		p.fence.readAt = now.Add(unfencedPause)
+		p.log.Warn("kafka knew nothing of kafka.transactional_id, so no earlier process is kept from writing; partitions are read when a request of one must be over",
+			slog.String("transactional_id", p.cfg.TransactionalID), slog.Duration("wait", unfencedPause))
 	}
 	p.wakeLanes()
 	return nil

@@ -105,7 +105,7 @@ func runFence(t *testing.T, c *coordinator, test func(r *fenceRig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &fenceRig{t: t, c: c, alive: true}
 		var mu sync.Mutex
-		p, err := New(Config{TransactionalID: "relay-1", RequestTimeout: 7 * time.Second}, c,
+		p, err := New(Config{TransactionalID: "relay-1"}, c,
 			slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -361,10 +361,10 @@ func TestFenceEpochZero(t *testing.T) {
 	runFence(t, &coordinator{}, func(r *fenceRig) {
 		r.begin()
 		r.want(newSequence(), 0, 0)
-		if wait, ok := r.readable(); ok || wait != 7*time.Second {
+		if wait, ok := r.readable(); ok || wait != unfencedPause {
 			t.Errorf("mayRead = %s, %v; want to wait for the request time-out", wait, ok)
 		}
-		r.wait(7 * time.Second)
+		r.wait(unfencedPause)
 		if wait, ok := r.readable(); !ok || wait != 0 {
 			t.Errorf("mayRead = %s, %v after the request time-out", wait, ok)
 		}
