@@ -183,7 +183,12 @@ func TestUnusableKeepsTheSlot(t *testing.T) {
 				s.copy(begin(0x2000, 7), commit(0x2000, 0x2030))
 				s.send(last)
 				s.copy(keepaliveData(0x3000, false))
-				err := <-readAll(st)
+				var err error
+				select {
+				case err = <-readAll(st):
+				case <-time.After(DefaultWALSenderTimeout):
+					t.Fatal("reads on")
+				}
 				_, protocol := errors.AsType[*ProtocolError](err)
 				if _, server := errors.AsType[*ServerError](err); protocol == server {
 					t.Errorf("got %v", err)
