@@ -54,7 +54,7 @@ func newMetrics(p *Publisher, register prometheus.Registerer) *metrics {
 	}
 	if register != nil {
 		register.MustRegister(m.published, m.bytes, m.failures, m.retries, m.duration, m.commitToAck,
-			m.resumed, m.skipped, m.duplicates, m.givenUp,
+			m.resumed, m.skipped, m.duplicates, m.givenUp, newAge(p),
 			gauge("in_flight_messages", "Rows that are queued or being published.", func() int { return p.rows }),
 			gauge("in_flight_bytes", "Memory of the rows that are queued or being published.", func() int { return p.budget.used }),
 		)
