@@ -27,8 +27,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type rig struct {
 	t       *testing.T
 	m       *modelBroker
+	cfg     publish.Config
 	p       *publish.Publisher
 	ctx     context.Context
+	kill    func()
 	alive   atomic.Bool
 	log     lockedBuffer
 	metrics *prometheus.Registry
@@ -59,22 +61,14 @@ func (b *lockedBuffer) String() string {
 func run(t *testing.T, cfg publish.Config, m *modelBroker, test func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, m: m, metrics: prometheus.NewRegistry()}
+		r := &rig{t: t, m: m, cfg: cfg}
 		r.alive.Store(true)
-		p, err := publish.New(cfg, m, slog.New(slog.NewTextHandler(&r.log, nil)), r.metrics)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.p = p
-		ctx, cancel := context.WithCancel(t.Context())
-		r.ctx = ctx
-		done := make(chan struct{})
-		go func() { defer close(done); _ = p.Run(ctx) }()
-		defer func() { cancel(); <-done }()
 		r.session = publish.Session{
 			SystemID: "s", Timeline: 3, History: 0xa1, Fingerprint: 0xf3,
 			WALEnd: 1 << 40, Alive: r.alive.Load,
 		}
+		r.launch()
+		defer func() { r.kill() }()
 		r.begin()
 		test(r)
 		m.verify()
@@ -83,6 +77,43 @@ func run(t *testing.T, cfg publish.Config, m *modelBroker, test func(r *rig)) {
 		}
 	})
 }
+
+// launch starts a process.
+func (r *rig) launch() {
+	r.t.Helper()
+	r.metrics = prometheus.NewRegistry()
+	p, err := publish.New(r.cfg, r.m, slog.New(slog.NewTextHandler(&r.log, nil)), r.metrics)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.p = p
+	ctx, cancel := context.WithCancel(r.t.Context())
+	r.ctx = ctx
+	done := make(chan struct{})
+	go func() { defer close(done); _ = p.Run(ctx) }()
+	r.kill = func() { cancel(); <-done }
+}
+
+// restart kills the process and starts another, whose session begins at row from and
+// finds every row made so far in the server's log.
+func (r *rig) restart(from int) {
+	r.t.Helper()
+	r.kill()
+	r.launch()
+	r.session.Start, r.session.WALEnd = commitAt(from), commitAt(r.n)
+	r.begin()
+}
+
+// reconnect begins a session of the same process in the same way.
+func (r *rig) reconnect(from int) {
+	r.t.Helper()
+	r.p.End()
+	r.session.Start, r.session.WALEnd = commitAt(from), commitAt(r.n)
+	r.begin()
+}
+
+// commitAt is the commit LSN of row i of the stream.
+func commitAt(i int) pglogrepl.LSN { return pglogrepl.LSN(1000 + i) }
 
 // begin starts a new session, numbered from 1.
 func (r *rig) begin() {
@@ -95,7 +126,7 @@ func (r *rig) record(i int, topic, key string) *publish.Record {
 	rec := &publish.Record{
 		Topic: topic, Value: fmt.Appendf(nil, "%d", i), ID: fmt.Appendf(nil, "id-%d", i),
 		Time:     time.Now(),
-		Position: position.Position{Commit: pglogrepl.LSN(1000 + i), LSN: 9, Kind: position.Row},
+		Position: position.Position{Commit: commitAt(i), LSN: 9, Kind: position.Row},
 	}
 	if key != "" {
 		rec.Key = []byte(key)

@@ -94,6 +94,7 @@ type modelPartition struct {
 	first     int64         // where the log starts
 	hidden    int           // records above the high watermark
 	producers map[int64]*modelProducer
+	sizes     []int // records of each batch appended
 	late      [][]byte
 	// sent maps a sequence number to the batch that may have been written with it.
 	sent map[string]string
@@ -366,6 +367,7 @@ func (m *modelBroker) append(p *modelPartition, raw []byte) broker.Produced {
 	b.offset = int64(len(p.log))
 	w.recent = append(w.recent, b)
 	w.recent = w.recent[max(0, len(w.recent)-5):]
+	p.sizes = append(p.sizes, h.count)
 	m.write(p, records...)
 	return broker.Produced{BaseOffset: b.offset}
 }

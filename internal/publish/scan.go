@@ -10,7 +10,7 @@ import (
 const (
 	// firstWindow is how many records the first step backwards covers. Each further
 	// step is windowGrowth times as wide.
-	firstWindow  = 256
+	firstWindow  = 16
 	windowGrowth = 4
 	// fetchBytes is about what one request reads.
 	fetchBytes = 1 << 20

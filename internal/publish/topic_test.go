@@ -380,3 +380,50 @@ func TestResetOfAPastSession(t *testing.T) {
 		}
 	})
 }
+
+// TestGrowthWaitsForTheAnchor: while a lane waits for its anchor's row, rows go by the
+// partition count that brings it there, also those that already waited for a higher
+// one. Then the higher count is used.
+func TestGrowthWaitsForTheAnchor(t *testing.T) {
+	for name, growBefore := range map[string]bool{"while it waits": false, "before it reads": true} {
+		t.Run(name, func(t *testing.T) {
+			run(t, publish.Config{Resume: true}, newModel("t", 4), func(r *rig) {
+				keys := r.keys(4)
+				row := func(i int) { r.publish(r.record(i, "t", keys[i%4])) }
+				for i := range 40 {
+					row(i)
+				}
+				r.n = 40
+				r.drain(time.Second)
+				r.restart(20)
+				row(20)
+				if growBefore {
+					r.m.latency = 3 * time.Second // The reading takes longer than the look.
+				}
+				r.settle(100 * time.Millisecond)
+				r.m.grow("t", 6)
+				r.settle(5 * time.Second)
+				for i := 21; i < 40; i++ {
+					row(i)
+					r.p.Passed(commitAt(i + 1))
+				}
+				r.settle(time.Minute)
+				r.m.latency = time.Millisecond
+				r.wantNoReset()
+				r.settle(10 * time.Second)
+				for i := 40; i < 80; i++ {
+					r.publish(r.record(i, "t", fmt.Sprint("new", i)))
+				}
+				r.drain(time.Minute)
+				copies := 0
+				for i := range 6 {
+					copies += len(r.m.topics["t"][i].log)
+				}
+				if copies != 80 || len(r.m.topics["t"][4].log)+len(r.m.topics["t"][5].log) == 0 {
+					t.Errorf("%d copies of 80 rows, %d in the new partitions", copies, len(r.m.topics["t"][4].log)+len(r.m.topics["t"][5].log))
+				}
+				r.wantNoReset()
+			})
+		})
+	}
+}
