@@ -3,6 +3,7 @@ package outage_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/url"
 	"strings"
@@ -105,27 +106,39 @@ func TestStopWhilePostgresIsDown(t *testing.T) {
 	}
 }
 
-// An outbox without traffic holds no WAL while the database, or another one of the cluster, writes a lot.
+var noiseSegments = flag.Int("noise.segments", 5, "WAL segments of 16 MB that others write each time in TestIdleOutboxHoldsNoWAL; 64 is a gigabyte")
+
+// An outbox without traffic holds no WAL while the database, or another one of the cluster, writes a lot, committed or
+// not.
 func TestIdleOutboxHoldsNoWAL(t *testing.T) {
 	env := testenv.New(t)
 	env.CreateTopic("order", 1)
 	r := env.StartRelay(testenv.RelayOptions{Args: []string{"--init"}})
 	r.WaitReady(patience)
 	neighbour := testenv.New(t, testenv.NoKafka())
-	for name, busy := range map[string]*testenv.Env{"same database": env, "neighbour": neighbour} {
-		busy.Exec(`CREATE TABLE noise (id bigserial PRIMARY KEY, filler text)`)
-		for range 5 {
-			busy.Exec(`INSERT INTO noise (filler) SELECT repeat('x', 1000) FROM generate_series(1, 10000)`)
-			busy.Exec(`SELECT pg_switch_wal()`)
+	const noise = `INSERT INTO noise (filler) SELECT repeat('x', 1000) FROM generate_series(1, 10000)`
+	env.Exec(`CREATE TABLE noise (id bigserial PRIMARY KEY, filler text)`)
+	neighbour.Exec(`CREATE TABLE noise (id bigserial PRIMARY KEY, filler text)`)
+	for name, write := range map[string]func(){
+		"same database":   func() { env.Exec(noise) },
+		"neighbour":       func() { neighbour.Exec(noise) },
+		"all rolled back": func() { env.Exec(`BEGIN; ` + noise + `; ROLLBACK`) },
+	} {
+		for range *noiseSegments {
+			write()
+			env.Exec(`SELECT pg_switch_wal()`)
 		}
-		env.Exec(`CHECKPOINT`)
 		conn := env.Conn()
 		testenv.Until(t, patience, func(ctx context.Context) error {
-			var held int64
-			err := conn.QueryRow(ctx, `SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::int8 FROM pg_replication_slots
-				WHERE slot_name = $1`, env.Slot).Scan(&held)
-			if err == nil && held > 1<<20 {
-				err = fmt.Errorf("%s busy: %d bytes are not confirmed", name, held)
+			// A slot lets go of WAL behind a record of running transactions, as a checkpoint writes one.
+			if _, err := conn.Exec(ctx, `CHECKPOINT`); err != nil {
+				return err
+			}
+			var unconfirmed, kept int64
+			err := conn.QueryRow(ctx, `SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::int8, (pg_current_wal_lsn() - restart_lsn)::int8
+				FROM pg_replication_slots WHERE slot_name = $1`, env.Slot).Scan(&unconfirmed, &kept)
+			if err == nil && (unconfirmed > 1<<20 || kept > 1<<20) {
+				err = fmt.Errorf("%s busy: %d bytes are not confirmed, %d are kept", name, unconfirmed, kept)
 			}
 			return err
 		})

@@ -18,12 +18,13 @@ func TestRollbacks(t *testing.T) {
 	t.Parallel()
 	env := testenv.New(t)
 	topic := env.CreateTopic("order", 1)
+	// The walsender reads the setting when it starts.
+	env.Exec(`ALTER DATABASE ` + strings.TrimSuffix(env.Prefix, ".") + ` SET logical_decoding_work_mem = '64kB'`)
 	r := start(t, env, nil)
 	row := func(from, to int) string {
 		return fmt.Sprintf(`INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload)
 			SELECT 'order', 'k', 'T', jsonb_build_object('n', g) FROM generate_series(%d, %d) g;`, from, to)
 	}
-	env.Exec(`ALTER DATABASE ` + strings.TrimSuffix(env.Prefix, ".") + ` SET logical_decoding_work_mem = '64kB'`)
 	env.Exec(`BEGIN;` + row(900, 950) + `ROLLBACK`)
 	env.Exec(`BEGIN;` + row(1, 500) + `SAVEPOINT s;` + row(501, 1000) + `ROLLBACK TO s;` + row(501, 505) + `COMMIT`)
 	env.Exec(`DO $$ BEGIN
@@ -35,6 +36,8 @@ func TestRollbacks(t *testing.T) {
 	if want := counted(1, 508); !slices.Equal(got, want) {
 		t.Errorf("got %d records that differ from the %d committed rows", len(got), len(want))
 	}
+	settledAt(t, env)
+	untilTrue(t, env, fmt.Sprintf(`SELECT spill_txns > 0 FROM pg_stat_replication_slots WHERE slot_name = '%s'`, env.Slot))
 	stop(t, r)
 }
 
