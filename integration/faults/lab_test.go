@@ -193,11 +193,16 @@ func (t times) add(kind string, d time.Duration) { t[kind] = append(t[kind], d) 
 
 // String gives the median and the longest of each kind.
 func (t times) String() string {
+	kinds := slices.Sorted(maps.Keys(t))
+	width := 0
+	for _, kind := range kinds {
+		width = max(width, len(kind))
+	}
 	text := ""
-	for _, kind := range slices.Sorted(maps.Keys(t)) {
+	for _, kind := range kinds {
 		all := slices.Sorted(slices.Values(t[kind]))
-		text += fmt.Sprintf("\n  %-12s p50 %4d ms, max %4d ms, %d times",
-			kind, all[len(all)/2].Milliseconds(), all[len(all)-1].Milliseconds(), len(all))
+		text += fmt.Sprintf("\n  %-*s p50 %4d ms, max %4d ms, %d times",
+			width, kind, all[len(all)/2].Milliseconds(), all[len(all)-1].Milliseconds(), len(all))
 	}
 	return text
 }
