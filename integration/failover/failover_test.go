@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
@@ -30,12 +28,7 @@ func eachMajor(t *testing.T, test func(t *testing.T, major int)) {
 // alter changes a setting of a running server.
 func (s *site) alter(pg *localstack.Postgres, name, value string) {
 	s.t.Helper()
-	ctx := s.t.Context()
-	conn, err := pgx.Connect(ctx, pg.URL("postgres"))
-	s.must(err)
-	defer conn.Close(context.WithoutCancel(ctx))
-	_, err = conn.Exec(ctx, `ALTER SYSTEM SET `+name+` = '`+value+`'`)
-	s.must(err)
+	s.must(execAt(s.t.Context(), pg.URL("postgres"), `ALTER SYSTEM SET `+name+` = '`+value+`'`))
 	s.must(pg.Reload())
 	s.becomes(pg, value, `SELECT current_setting('`+name+`')`)
 }
@@ -58,10 +51,8 @@ func (s *site) synced(standby *localstack.Postgres) {
 // promote makes a standby the primary and returns where its copy of the slot stands.
 func (s *site) promote(standby *localstack.Postgres) (confirmed string) {
 	s.t.Helper()
-	ctx := s.t.Context()
-	confirmed, err := textAt(ctx, s.urlOf(standby), `SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
-	s.must(err)
-	s.must(standby.Promote(ctx))
+	confirmed = s.slotAt(s.urlOf(standby))
+	s.must(standby.Promote(s.t.Context()))
 	s.primary = standby
 	return confirmed
 }

@@ -290,3 +290,14 @@ func (s *site) moreRows(n float64) {
 		return nil
 	})
 }
+
+// execAt runs a statement on one server.
+func execAt(ctx context.Context, connString, sql string, args ...any) error {
+	conn, err := pgx.Connect(ctx, connString)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_, err = conn.Exec(ctx, sql, args...)
+	return err
+}
