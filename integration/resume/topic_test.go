@@ -127,7 +127,7 @@ func TestPlainAtLeastOnce(t *testing.T) {
 			s.put(strangers(150), false, false)
 		},
 		"too many bytes": func(s *story) {
-			s.settings["resume.max_bytes"] = "64KiB"
+			s.settings["resume.max_bytes"] = "1MiB"
 			s.put(large(), false, false)
 		},
 	} {
@@ -141,11 +141,11 @@ func TestPlainAtLeastOnce(t *testing.T) {
 	}
 }
 
-// large is 100 kB of another producer for each partition, in several batches.
+// large is more than 1 MiB of another producer for each partition.
 func large() (records []*kgo.Record) {
-	for range 10 {
+	for range 300 {
 		for p := range int32(partitions) {
-			records = append(records, &kgo.Record{Partition: p, Key: []byte(foreign), Value: make([]byte, 10_000)})
+			records = append(records, &kgo.Record{Partition: p, Key: []byte(foreign), Value: make([]byte, 4<<10)})
 		}
 	}
 	return records
