@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/integration/checker"
 	"github.com/cdc-relay/cdc-relay/integration/scene"
@@ -28,24 +31,59 @@ func TestTopicCreatedLate(t *testing.T) {
 // A topic is deleted while the relay runs: its rows wait. Made again, it gets everything that is not confirmed, also what
 // the old one had, and the relay raises the alarm: what was confirmed is gone with the old topic.
 func TestTopicMadeAgain(t *testing.T) {
-	s := scene.New(t, brokers(t).addrs())
-	topic := s.CreateTopic("order", 1, safe...)
-	r := s.Start(nil)
-	s.Settled(s.Insert("order", "k", scene.Counted(1, 10)...))
-	unconfirmed := holdBack(s)
-	s.Insert("order", "k", scene.Counted(11, 20)...)
-	s.Consume(topic, 20, patience)
+	brokers(t)
+	for name, tt := range map[string]struct {
+		rows   int                                // committed while there is no topic
+		before func(s *scene.Scene, topic string) // the next row is committed
+	}{
+		"rows wait":               {rows: 10},
+		"nothing waits":           {},
+		"somebody else is faster": {before: func(s *scene.Scene, topic string) { strangers(t, s, topic, 50) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := scene.New(t, shared.addrs())
+			topic := s.CreateTopic("order", 1, safe...)
+			r := s.Start(nil)
+			s.Settled(s.Insert("order", "k", scene.Counted(1, 10)...))
+			unconfirmed := holdBack(s)
+			s.Insert("order", "k", scene.Counted(11, 20)...)
+			s.Consume(topic, 20, patience)
 
-	s.Drop(topic)
-	s.Insert("order", "k", scene.Counted(21, 30)...)
-	scene.Reason(t, r, topic)
-	s.CreateTopic("order", 1, safe...)
-	began := time.Now()
-	s.Insert("order", "k", "31")
-	judgeNewHistory(t, s, r, topic, scene.Counted(11, 31))
-	t.Logf("all again %v after the topic", time.Since(began).Round(10*time.Millisecond))
-	s.Held(unconfirmed)
-	letGo(t, s, r, unconfirmed)
+			s.Drop(topic)
+			if tt.rows > 0 {
+				s.Insert("order", "k", scene.Counted(21, 20+tt.rows)...)
+				scene.Reason(t, r, topic)
+			} else {
+				lasts(t, 3*time.Second)
+			}
+			s.CreateTopic("order", 1, safe...)
+			began := time.Now()
+			if tt.before != nil {
+				tt.before(s, topic)
+			}
+			s.Insert("order", "k", strconv.Itoa(21+tt.rows))
+			judgeNewHistory(t, s, r, topic, scene.Counted(11, 21+tt.rows))
+			t.Logf("all again %v after the topic", time.Since(began).Round(10*time.Millisecond))
+			s.Held(unconfirmed)
+			letGo(t, s, r, unconfirmed)
+		})
+	}
+}
+
+// strangers appends records of another producer to partition 0.
+func strangers(t *testing.T, s *scene.Scene, topic string, n int) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.Brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for range n {
+		if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte("of another producer")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // holdBack commits a row of a topic that does not exist, so that nothing later is confirmed.
