@@ -13,21 +13,34 @@ import (
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
-// A leader is stopped, or cut off, with batches in flight, and woken when the standby has taken over and has written.
-// The lab prints how long each takeover took.
+// A leader is stopped, or cut off, with batches in flight. What it has sent arrives while the standby takes over or
+// afterwards, and it is woken when the standby has written. With a transactional id nothing of it enters a partition
+// that its successor has written to.
 func TestZombieRounds(t *testing.T) {
-	l := newLab(t, plan{brokers: 1, plain: true, repeats: checker.AnyRepeat})
-	takeovers := times{}
-	z := &zombieLab{lab: l, takeovers: takeovers}
-	z.leader = l.start(z.crashPoint(0), nil)
-	l.waitFor(z.leader, "leading", leading)
-	z.standby = l.start(never, l.direct())
-	l.waitFor(z.standby, "standing by", standing)
-	for round := range *zombies {
+	zombieRounds(t, *zombies, plan{
+		brokers: 1, plain: true, repeats: checker.LateRepeats, fenced: true,
+		settings: testenv.Settings{"kafka.transactional_id": "fault-lab"},
+	})
+}
+
+// Without one, what a zombie still sends is repeated, and nothing else.
+func TestZombieRoundsWithoutFence(t *testing.T) {
+	zombieRounds(t, (*zombies+2)/3, plan{brokers: 1, plain: true, repeats: checker.LateRepeats})
+}
+
+// zombieRounds prints a line for each round, and how long each takeover took.
+func zombieRounds(t *testing.T, rounds int, p plan) {
+	t.Helper()
+	z := &zombieLab{lab: newLab(t, p), takeovers: times{}}
+	z.leader = z.start(z.crashPoint(0), nil)
+	z.waitFor(z.leader, "leading", leading)
+	z.standby = z.start(never, z.direct())
+	z.waitFor(z.standby, "standing by", standing)
+	for round := range rounds {
 		z.round(round)
 	}
-	l.judge()
-	t.Logf("takeovers by kind of death, with a wal_sender_timeout of %v:%v", slotTimeout, takeovers)
+	z.judge()
+	t.Logf("takeovers by kind of death, with a wal_sender_timeout of %v:%v", slotTimeout, z.takeovers)
 }
 
 // zombieLab has a leader behind the proxies, which becomes the zombie, and a standby that nothing spoils.
@@ -42,47 +55,57 @@ type stall struct {
 	name  string
 	kind  string // of death, as the takeovers count it
 	begin func(z *zombieLab)
+	early bool // what is on the way arrives while the standby takes over
 }
 
+// The leader of the second stops itself, at the crash point that it was started with.
 var stalls = []stall{
-	{"stopped with its requests on the way", "stopped", func(z *zombieLab) {
-		z.holdBrokers(proxy.ToServer)
-		z.stop()
+	{name: "stopped, its requests arrive during the takeover", kind: "stopped", early: true, begin: func(z *zombieLab) {
+		z.hold(proxy.ToServer)
+		z.freeze()
 	}},
-	{"stopped before it notes an acknowledgement", "stopped", func(z *zombieLab) {
-		if z.lookUntil(z.leader, 10*time.Second, func(metrics) bool { return z.leader.stopped() }) {
-			z.t.Fatalf("%s has ended:\n%s", z.leader.name, tail(z.leader.Output()))
-		}
-		z.stop() // If its crash point has not.
+	{name: "stopped before it notes an acknowledgement", kind: "stopped", begin: (*zombieLab).freezeAtPoint},
+	{name: "cut off from PostgreSQL", kind: "black hole", begin: func(z *zombieLab) { z.toPostgres.Stall(proxy.Both) }},
+	{name: "stopped, its requests arrive late", kind: "stopped", begin: func(z *zombieLab) {
+		z.hold(proxy.ToServer)
+		z.freeze()
 	}},
-	{"cut off from PostgreSQL", "black hole", func(z *zombieLab) { z.toPostgres.Stall(proxy.Both) }},
-	{"stopped with the answers on the way", "stopped", func(z *zombieLab) {
-		z.holdBrokers(proxy.ToClient)
-		z.stop()
+	{name: "cut off from all, its requests arrive during the takeover", kind: "black hole", early: true, begin: func(z *zombieLab) {
+		z.hold(proxy.ToServer)
+		z.toPostgres.Stall(proxy.Both)
+	}},
+	{name: "stopped, the answers on the way", kind: "stopped", begin: func(z *zombieLab) {
+		z.hold(proxy.ToClient)
+		z.freeze()
 	}},
 }
 
-func (z *zombieLab) stall(round int) stall { return stalls[round%len(stalls)] }
+const stopsItself = 1 // index of the stall that needs a crash point
 
 // crashPoint is where the leader of a round stops by itself.
 func (z *zombieLab) crashPoint(round int) string {
-	if round%len(stalls) != 1 {
+	if round%len(stalls) != stopsItself {
 		return never
 	}
 	return fmt.Sprintf("produced:%d:stop", 20+z.random.IntN(200))
 }
 
-// holdBrokers lets nothing pass between the leader and the brokers any more, once something is on its way.
-func (z *zombieLab) holdBrokers(d proxy.Direction) {
+// hold lets nothing pass between the leader and the brokers any more, until something is on its way.
+func (z *zombieLab) hold(d proxy.Direction) {
 	for _, p := range z.toBrokers {
 		p.Stall(d)
 	}
 	z.lookUntil(z.leader, patience, func(m metrics) bool { return m.inFlight > 0 })
 }
 
-func (z *zombieLab) stop() {
+func (z *zombieLab) freeze() {
 	z.t.Helper()
 	z.leader.Signal(syscall.SIGSTOP)
+	z.waitFrozen()
+}
+
+func (z *zombieLab) waitFrozen() {
+	z.t.Helper()
 	testenv.Until(z.t, patience, func(context.Context) error {
 		if !z.leader.stopped() {
 			return errors.New("the leader is not stopped")
@@ -91,34 +114,56 @@ func (z *zombieLab) stop() {
 	})
 }
 
+// freezeAtPoint waits until the leader has stopped itself.
+func (z *zombieLab) freezeAtPoint() {
+	z.t.Helper()
+	z.leader.look(z.t.Context())
+	z.waitFrozen()
+}
+
+func (z *zombieLab) heal() {
+	for _, p := range append(z.toBrokers, z.toPostgres) {
+		p.Heal()
+	}
+}
+
 func (z *zombieLab) round(n int) {
 	z.t.Helper()
 	before := z.repeated()
 	pause(z.t.Context(), z.between(200*time.Millisecond, time.Second))
-	how := z.stall(n)
+	how := stalls[n%len(stalls)]
 	how.begin(z)
-	held := z.leader.seen.inFlight
-	took := z.waitFor(z.standby, "leading", leading)
+	began, held := time.Now(), z.leader.seen.inFlight
+	if how.early {
+		z.waitFree()
+		pause(z.t.Context(), z.between(0, 400*time.Millisecond)) // The standby looks four times a second whether the slot is free.
+		z.heal()
+	}
+	z.waitFor(z.standby, "leading", leading)
+	took := time.Since(began)
 	z.takeovers.add(how.kind, took)
 	pause(z.t.Context(), z.between(100*time.Millisecond, time.Second))
-	for _, p := range append(z.toBrokers, z.toPostgres) {
-		p.Heal()
-	}
+	z.heal()
 	z.leader.Signal(syscall.SIGCONT)
-	what := "stands by"
+	z.deposed()
+	pause(z.t.Context(), 300*time.Millisecond) // What it may still send arrives.
+	z.say("round %d: %s %s, %d rows in flight; %s took over after %d ms; the zombie stands by; %d repeats", n+1, z.leader.name,
+		how.name, held, z.standby.name, took.Milliseconds(), z.repeated()-before)
+	z.swap(n + 1)
+}
+
+// deposed waits until the former leader knows that it is none.
+func (z *zombieLab) deposed() {
+	z.t.Helper()
 	testenv.Until(z.t, patience, func(ctx context.Context) error {
 		switch {
 		case !z.leader.running():
-			what = "has ended"
+			z.t.Fatalf("the zombie %s has ended:\n%s", z.leader.name, tail(z.leader.Output()))
 		case !z.leader.look(ctx) || z.leader.seen.leader:
 			return fmt.Errorf("%s still believes that it leads", z.leader.name)
 		}
 		return nil
 	})
-	pause(z.t.Context(), 300*time.Millisecond) // What it may still send arrives.
-	z.say("round %d: %s %s with %d rows in flight; %s took over after %d ms; woken, the zombie %s; %d repeats", n+1, z.leader.name,
-		how.name, held, z.standby.name, took.Milliseconds(), what, z.repeated()-before)
-	z.swap(n + 1)
 }
 
 // swap ends the zombie, starts a new relay behind the proxies and has it take over from the other one.
