@@ -23,6 +23,7 @@ type fakeCatalog struct {
 	walEnd    pglogrepl.LSN
 	broken    bool // the publication is gone
 	timeline  uint32
+	systemID  string // as IDENTIFY_SYSTEM says; the role may not ask for it over an ordinary connection
 	row       slotRow
 	onSlot    func(*fakeCatalog) // called before each look at the slot
 	renewals  []uint32           // who streamed at each renewal of the history
@@ -39,7 +40,7 @@ type slotRow struct {
 
 func newFakeCatalog() *fakeCatalog {
 	return &fakeCatalog{
-		confirmed: slotAt, walEnd: 0x2000, timeline: 1,
+		confirmed: slotAt, walEnd: 0x2000, timeline: 1, systemID: "1",
 		row: slotRow{history: "h", confirmed: "0/0", recorded: time.Unix(1, 0)},
 	}
 }
@@ -95,7 +96,7 @@ func (f *fakeCatalog) answer(sql string, p *pgproto3.Bind) rows {
 		return f.update(sql, p)
 	case strings.Contains(sql, "server_version_num"):
 		return rows{{
-			180000, "18.0", "shop", "relay", "logical", false, "1", fmt.Sprintf("%08X", f.timeline), f.walEnd.String(),
+			180000, "18.0", "shop", "relay", "logical", false, "", fmt.Sprintf("%08X", f.timeline), f.walEnd.String(),
 			10, 1, 10, 1, "", "", -1, 60_000, 0, 2,
 		}}
 	case strings.Contains(sql, "pg_replication_slots"):

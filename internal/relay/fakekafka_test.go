@@ -19,7 +19,6 @@ type brokers struct {
 
 	mu    sync.Mutex
 	tails map[string][]string // positions in the headers of a topic's records
-	read  int                 // calls of Fetch
 }
 
 func newBrokers() *brokers {
@@ -53,7 +52,6 @@ func (b *brokers) Offsets(_ context.Context, topic string, _ int) (broker.Offset
 func (b *brokers) Fetch(_ context.Context, topic string, _ int, offset int64, _ int, _ string, each func(int64, []byte)) (int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.read++
 	for ; offset < int64(len(b.tails[topic])); offset++ {
 		each(offset, []byte(b.tails[topic][offset]))
 	}
@@ -85,6 +83,13 @@ var stampForm = regexp.MustCompile(`1(\.[0-9a-f]+){6}\.r\.[0-9a-f]{8}\.[0-9a-f]{
 // acknowledge lets a batch that has arrived, or the next one, succeed.
 func (b *brokers) acknowledge() { b.answer <- nil }
 
+// records returns how many records a topic holds.
+func (b *brokers) records(topic string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.tails[topic])
+}
+
 // holds puts a record at the end of a topic.
 func (b *brokers) holds(topic string, s position.Stamp) {
 	b.mu.Lock()
@@ -92,8 +97,7 @@ func (b *brokers) holds(topic string, s position.Stamp) {
 	b.tails[topic] = append(b.tails[topic], s.String())
 }
 
-// wantBatch waits for a batch and checks that it holds exactly these payloads of
-// payloads, in this order.
+// wantBatch waits for a batch and checks that it holds these texts, in this order.
 func (b *brokers) wantBatch(t *testing.T, payloads ...string) {
 	t.Helper()
 	select {

@@ -43,12 +43,17 @@ func newFakeServer(t *testing.T, r *Relay) *fakeServer {
 	r.cfg.WAL = wal.Config{URL: f.url, Slot: "s", Publications: []string{"p"}}
 	var open sync.WaitGroup
 	open.Go(func() {
+		var conns []net.Conn
 		for pid := uint32(1); ; pid++ {
 			conn, err := listener.Accept()
 			if err != nil {
-				return
+				break
 			}
+			conns = append(conns, conn)
 			open.Go(func() { f.serve(conn, pid) })
+		}
+		for _, conn := range conns {
+			_ = conn.Close() // a client whose query was broken off would wait for that
 		}
 	})
 	t.Cleanup(func() {
@@ -65,7 +70,11 @@ func (f *fakeServer) serve(conn net.Conn, pid uint32) {
 	if err != nil {
 		return
 	}
-	if startup, ok := m.(*pgproto3.StartupMessage); !ok || startup.Parameters["replication"] == "" {
+	startup, ok := m.(*pgproto3.StartupMessage)
+	if !ok {
+		return // A request to cancel; nothing here takes long.
+	}
+	if startup.Parameters["replication"] == "" {
 		f.fakeCatalog.serve(b)
 		return
 	}
@@ -149,14 +158,15 @@ func (w *walsender) serve(b *pgproto3.Backend) {
 // identity is the answer to IDENTIFY_SYSTEM.
 func (w *walsender) identity() []pgproto3.BackendMessage {
 	var timeline uint32
-	w.server.set(func(c *fakeCatalog) { timeline = c.timeline })
+	var systemID string
+	w.server.set(func(c *fakeCatalog) { timeline, systemID = c.timeline, c.systemID })
 	var fields pgproto3.RowDescription
 	for _, name := range []string{"systemid", "timeline", "xlogpos", "dbname"} {
 		fields.Fields = append(fields.Fields, pgproto3.FieldDescription{Name: []byte(name), DataTypeOID: 25, DataTypeSize: -1})
 	}
 	return []pgproto3.BackendMessage{
 		&fields,
-		&pgproto3.DataRow{Values: [][]byte{[]byte("1"), fmt.Append(nil, timeline), []byte("0/2000"), []byte("shop")}},
+		&pgproto3.DataRow{Values: [][]byte{[]byte(systemID), fmt.Append(nil, timeline), []byte("0/2000"), []byte("shop")}},
 		&pgproto3.CommandComplete{CommandTag: []byte("IDENTIFY_SYSTEM")},
 		&pgproto3.ReadyForQuery{TxStatus: 'I'},
 	}
@@ -202,6 +212,12 @@ func (w *walsender) waitFlushed(t *testing.T, lsn pglogrepl.LSN) {
 			t.Fatalf("the server was told %s, want %s", at, lsn)
 		}
 	}
+}
+
+// told is closed at the next status, and at the end.
+func (w *walsender) told() <-chan struct{} {
+	_, changed := w.flushed()
+	return changed
 }
 
 // count returns how often a position was reported, and whether the connection has
