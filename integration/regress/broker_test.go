@@ -18,7 +18,7 @@ type frozen struct {
 	padding int
 	killed  bool // before the broker is back
 
-	*scene
+	*stage
 	topic          string
 	relay          *testenv.Relay
 	within, sender string
@@ -39,11 +39,11 @@ func TestFrozenBroker(t *testing.T) {
 	}
 	p := viaProxy(t)
 	for _, c := range cases {
-		c.scene = newScene(t)
+		c.stage = newStage(t)
 		c.topic = c.CreateTopic("order", 1)
-		c.relay = c.start(c.settings(p))
+		c.relay = c.Start(c.settings(p))
 		if c.acked > 0 {
-			c.settled(c.insert(1, c.acked, 0))
+			c.Settled(c.insert(1, c.acked, 0))
 		}
 		c.sender = c.slot("active_pid")
 	}
@@ -57,12 +57,13 @@ func TestFrozenBroker(t *testing.T) {
 		}
 	})
 	for _, c := range cases {
-		c.held(c.within)
+		c.Held(c.within)
 		if c.killed {
 			c.relay.Kill()
-			c.held(c.within)
+			c.Held(c.within)
 		}
 	}
+	p.Reset() // What was written to the broker before does not arrive after all.
 	p.Heal()
 	for _, c := range cases {
 		t.Run(c.name, c.judge)
@@ -78,22 +79,22 @@ func (f *frozen) settings(p *proxy.Proxy) testenv.Settings {
 func (f *frozen) judge(t *testing.T) {
 	total := f.acked + f.rows
 	if f.killed {
-		f.relay = f.start(f.settings(broker(t).proxy))
+		f.relay = f.Start(f.settings(broker(t).proxy))
 		f.firsts(f.topic, total)
-		f.settled(f.within)
-		f.stop(f.relay)
+		f.Settled(f.within)
+		f.Stop(f.relay)
 		return
 	}
 	f.relay.WaitReady(patience)
 	if now := f.slot("active_pid"); now != f.sender {
 		t.Errorf("walsender %s became %s", f.sender, now)
 	}
-	f.settled(f.insert(total+1, total+1, 0))
+	f.Settled(f.insert(total+1, total+1, 0))
 	f.once(f.topic, total+1)
 	for _, line := range serverLog(t, f.sender) {
 		t.Errorf("the server says of walsender %s: %s", f.sender, line)
 	}
-	f.stop(f.relay)
+	f.Stop(f.relay)
 }
 
 // serverLog returns what a process of the shared server has said about time-outs.
@@ -120,17 +121,17 @@ func serverLog(t *testing.T, pid string) (lines []string) {
 func TestBrokerGone(t *testing.T) {
 	t.Parallel()
 	p := viaProxy(t)
-	s := newScene(t)
+	s := newStage(t)
 	topic := s.CreateTopic("order", 1)
-	r := s.start(testenv.Settings{"kafka.brokers": p.Addr()})
-	s.settled(s.insert(1, 1, 0))
+	r := s.Start(testenv.Settings{"kafka.brokers": p.Addr()})
+	s.Settled(s.insert(1, 1, 0))
 	p.Cut()
 	const rows = 1000
 	within := s.insert(2, rows, 0)
 	gone := time.Now()
 	says(t, r, 503, topic)
 	lines := strings.Count(r.Output(), "\n")
-	every(time.Second, time.Duration(8**scale)*time.Second-time.Since(gone), func() { s.held(within) })
+	every(time.Second, time.Duration(8**scale)*time.Second-time.Since(gone), func() { s.Held(within) })
 	says(t, r, 503, topic)
 	if n := strings.Count(r.Output(), "\n") - lines; n > 2 {
 		t.Errorf("%d lines for one outage:\n%s", n, r.Output())
@@ -138,11 +139,11 @@ func TestBrokerGone(t *testing.T) {
 	before := s.slot("active_pid")
 	p.Heal()
 	r.WaitReady(5 * time.Second)
-	s.settled(within)
-	s.settled(s.insert(rows+1, rows+1, 0))
+	s.Settled(within)
+	s.Settled(s.insert(rows+1, rows+1, 0))
 	s.once(topic, rows+1)
 	if now := s.slot("active_pid"); now != before {
 		t.Errorf("walsender %s became %s", before, now)
 	}
-	s.stop(r)
+	s.Stop(r)
 }

@@ -12,9 +12,9 @@ import (
 // A single row on an idle system is not kept waiting for others.
 func TestIdleLatency(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newStage(t)
 	topic := s.CreateTopic("order", 1)
-	r := s.start(nil)
+	r := s.Start(nil)
 	client, err := kgo.NewClient(kgo.SeedBrokers(s.Brokers...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
 		t.Fatal(err)
@@ -44,5 +44,5 @@ func TestIdleLatency(t *testing.T) {
 	if limit := 500 * time.Millisecond; median > limit {
 		t.Errorf("the median is %v, want less than %v", median, limit)
 	}
-	s.stop(r)
+	s.Stop(r)
 }

@@ -19,16 +19,16 @@ import (
 // brokers are not hammered with logins, and the rows go on once the old one holds again (a halt looks every 30 seconds).
 func TestPasswordChanged(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newStage(t)
 	topic := s.CreateTopic("order", 1)
 	s.setPassword("first")
-	r := s.start(s.login("first"))
-	s.settled(s.insert(1, 1, 0))
+	r := s.Start(s.login("first"))
+	s.Settled(s.insert(1, 1, 0))
 	s.setPassword("second")
 	says(t, r, 503, "kafka.sasl") // The broker asks for a new login within seconds.
 	within := s.insert(2, 50, 0)
 	lines := strings.Count(r.Output(), "\n")
-	every(500*time.Millisecond, 4*time.Second, func() { s.held(within) })
+	every(500*time.Millisecond, 4*time.Second, func() { s.Held(within) })
 	if n := strings.Count(r.Output(), "\n") - lines; n > 2 {
 		t.Errorf("%d lines in four seconds:\n%s", n, r.Output())
 	}
@@ -37,42 +37,14 @@ func TestPasswordChanged(t *testing.T) {
 	}
 	s.setPassword("first")
 	r.WaitReady(patience)
-	s.settled(within)
-	s.settled(s.insert(51, 51, 0))
+	s.Settled(within)
+	s.Settled(s.insert(51, 51, 0))
 	s.once(topic, 51)
-	s.stop(r)
-}
-
-// Brokers that let a user write only so much make the relay slow, and cost it neither its place at the server nor repeats.
-func TestProducerQuota(t *testing.T) {
-	t.Parallel()
-	s := newScene(t)
-	topic := s.CreateTopic("order", 1)
-	s.setPassword("secret")
-	settings := s.login("secret")
-	settings["postgres.wal_sender_timeout"], settings["limits.in_flight_bytes"] = shortTimeout.String(), "256KiB"
-	settings["kafka.max_message_bytes"] = "32KiB"
-	r := s.start(settings)
-	s.limitUser(100 << 10)
-	sender := s.slot("active_pid")
-	began := time.Now()
-	rows := 600 * *scale
-	s.settled(s.insert(1, rows, 1000))
-	took := time.Since(began)
-	t.Logf("%d KB at 100 KB/s took %v", rows, took.Round(time.Millisecond))
-	if took < 2*shortTimeout {
-		t.Errorf("took %v: the quota was not in force", took)
-	}
-	if now := s.slot("active_pid"); now != sender {
-		t.Errorf("walsender %s became %s", sender, now)
-	}
-	s.settled(s.insert(rows+1, rows+1, 0))
-	s.once(topic, rows+1)
-	s.stop(r)
+	s.Stop(r)
 }
 
 // login are settings for a user of the scene's own.
-func (s *scene) login(password string) testenv.Settings {
+func (s *stage) login(password string) testenv.Settings {
 	return testenv.Settings{
 		"kafka.brokers":        broker(s.t).kafka.AddrsOf(localstack.SASLPlaintext),
 		"kafka.sasl.mechanism": "SCRAM-SHA-256", "kafka.sasl.username": s.Slot, "kafka.sasl.password": password,
@@ -80,7 +52,7 @@ func (s *scene) login(password string) testenv.Settings {
 }
 
 // setPassword makes the scene's user, or changes its password.
-func (s *scene) setPassword(password string) {
+func (s *stage) setPassword(password string) {
 	s.t.Helper()
 	const iterations, sha256Mechanism = 4096, 1
 	salt := []byte("some salt of one")
@@ -92,41 +64,16 @@ func (s *scene) setPassword(password string) {
 	user.Name, user.Mechanism, user.Iterations, user.Salt, user.SaltedPassword = s.Slot, sha256Mechanism, iterations, salt, salted
 	request := kmsg.NewPtrAlterUserSCRAMCredentialsRequest()
 	request.Upsertions = append(request.Upsertions, user)
-	response, err := request.RequestWith(s.t.Context(), s.client())
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.Brokers...))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer client.Close()
+	response, err := request.RequestWith(s.t.Context(), client)
 	if err == nil {
 		err = kerr.ErrorForCode(response.Results[0].ErrorCode)
 	}
 	if err != nil {
 		s.t.Fatal(err)
 	}
-}
-
-// limitUser sets the scene's user a quota.
-func (s *scene) limitUser(bytesPerSecond float64) {
-	s.t.Helper()
-	user := kmsg.NewAlterClientQuotasRequestEntryEntity()
-	user.Type, user.Name = "user", &s.Slot
-	quota := kmsg.NewAlterClientQuotasRequestEntryOp()
-	quota.Key, quota.Value = "producer_byte_rate", bytesPerSecond
-	entry := kmsg.NewAlterClientQuotasRequestEntry()
-	entry.Entity, entry.Ops = append(entry.Entity, user), append(entry.Ops, quota)
-	request := kmsg.NewPtrAlterClientQuotasRequest()
-	request.Entries = append(request.Entries, entry)
-	response, err := request.RequestWith(s.t.Context(), s.client())
-	if err == nil {
-		err = kerr.ErrorForCode(response.Entries[0].ErrorCode)
-	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func (s *scene) client() *kgo.Client {
-	s.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(s.Brokers...))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(client.Close)
-	return client
 }

@@ -20,12 +20,13 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
 	"github.com/cdc-relay/cdc-relay/integration/proxy"
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
 var scale = flag.Int("regress.scale", 1, "makes tests whose length matters so many times as long; 20 is about what the reports ask for")
 
-const patience = 40 * time.Second
+const patience = scene.Patience
 
 // cluster is one broker for all tests, with users, and with a proxy in front of it.
 type cluster struct {
@@ -60,10 +61,8 @@ func (c *cluster) start() {
 	c.kafka, c.err = localstack.StartKafka(context.Background(), localstack.KafkaConfig{
 		Users:     map[string]string{"nobody": "nothing"}, // Tests make their own.
 		Advertise: []string{c.proxy.Addr()},
-		Properties: map[string]string{
-			"connections.max.reauth.ms": "2000", // A connection whose login is older has to log in again.
-			"quota.window.num":          "2",    // No more than a second's worth is let pass at once.
-		},
+		// A connection whose login is older has to log in again.
+		Properties: map[string]string{"connections.max.reauth.ms": "2000"},
 	})
 }
 
@@ -94,40 +93,21 @@ func viaProxy(t *testing.T) *proxy.Proxy {
 	return c.proxy
 }
 
-// scene is one test's outbox.
-type scene struct {
-	*testenv.Env
+// stage is one test's outbox, topics and relay.
+type stage struct {
+	*scene.Scene
 	t *testing.T
 }
 
-func newScene(t *testing.T) *scene {
+func newStage(t *testing.T) *stage {
 	t.Helper()
-	env := testenv.New(t, testenv.NoKafka())
-	env.Brokers = broker(t).kafka.Addrs()
-	env.Exec(`CREATE TABLE public.outbox
-		(id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, aggregatetype text, aggregateid text, payload text)`)
-	env.Exec(`CREATE TABLE public.noise (filler text)`)
-	return &scene{Env: env, t: t}
+	s := &stage{Scene: scene.New(t, broker(t).kafka.Addrs()), t: t}
+	s.Exec(`CREATE TABLE public.noise (filler text)`)
+	return s
 }
 
-// start runs a relay that creates what is missing in Postgres, and waits until it is ready.
-func (s *scene) start(settings testenv.Settings) *testenv.Relay {
-	s.t.Helper()
-	r := s.StartRelay(testenv.RelayOptions{Settings: settings, Args: []string{"--init"}})
-	r.WaitReady(patience)
-	return r
-}
-
-func (s *scene) stop(r *testenv.Relay) {
-	s.t.Helper()
-	if code := r.Stop(patience); code != 0 {
-		s.t.Errorf("relay exits with %d after SIGTERM, want 0", code)
-	}
-}
-
-// text returns the one value of a query as text, "" for NULL. It uses a connection of its own, as the server may have
-// ended any other.
-func (s *scene) text(sql string, args ...any) string {
+// text returns the one value of a query. It uses a connection of its own, as the server may have ended any other.
+func (s *stage) text(sql string, args ...any) (value string) {
 	s.t.Helper()
 	ctx := s.t.Context()
 	conn, err := pgx.Connect(ctx, s.URL)
@@ -135,94 +115,68 @@ func (s *scene) text(sql string, args ...any) string {
 		s.t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	var value *string
 	if err := conn.QueryRow(ctx, sql, args...).Scan(&value); err != nil {
 		s.t.Fatal(err)
 	}
-	if value == nil {
-		return ""
+	return value
+}
+
+// slot reads a value of the slot as text, "" for NULL.
+func (s *stage) slot(column string) string {
+	s.t.Helper()
+	return s.text(`SELECT coalesce(`+column+`::text, '') FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
+}
+
+// insert commits the numbers in one transaction, as rows of one key, each followed by some padding. It returns what
+// [scene.Scene.Insert] does.
+func (s *stage) insert(from, to, padding int) (within string) {
+	s.t.Helper()
+	values := scene.Counted(from, to)
+	for i := range values {
+		values[i] += strings.Repeat("x", padding)
 	}
-	return *value
-}
-
-func (s *scene) slot(column string) string {
-	s.t.Helper()
-	return s.text(`SELECT `+column+`::text FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
-}
-
-// insert commits the numbers in one transaction, as rows of one key, each followed by some padding, and returns a WAL
-// position within the transaction: one that the slot passes only when the rows are confirmed.
-func (s *scene) insert(from, to, padding int) (within string) {
-	s.t.Helper()
-	return s.text(`WITH rows AS (
-		INSERT INTO public.outbox (aggregatetype, aggregateid, payload)
-		SELECT 'order', 'k', g || repeat('x', $3) FROM generate_series($1::int, $2::int) g RETURNING id)
-		SELECT pg_current_wal_insert_lsn()::text FROM (SELECT count(*) FROM rows) AS done`, from, to, padding)
+	return s.Insert("order", "k", values...)
 }
 
 // noise writes WAL that is none of the relay's business.
-func (s *scene) noise() {
+func (s *stage) noise() {
 	s.t.Helper()
 	s.Exec(`INSERT INTO public.noise SELECT repeat('x', 1000) FROM generate_series(1, 500)`)
 	s.Exec(`SELECT pg_switch_wal()`)
 }
 
-// passed says whether the slot's confirmed position is beyond one that insert has returned.
-func (s *scene) passed(within string) bool {
+// once fails the test unless the topic, which has one partition, holds the numbers from 1 on, each once and in order.
+func (s *stage) once(topic string, to int) {
 	s.t.Helper()
-	return s.text(`SELECT (confirmed_flush_lsn > $1::pg_lsn)::text FROM pg_replication_slots WHERE slot_name = $2`, within, s.Slot) == "true"
-}
-
-// held fails the test when the slot has passed what must not be confirmed.
-func (s *scene) held(within string) {
-	s.t.Helper()
-	if s.passed(within) {
-		s.t.Errorf("the slot has passed %s, whose rows are not on their topic", within)
+	if again := s.firsts(topic, to); len(again) > 0 {
+		s.t.Errorf("%d of %d rows came again: %.300v", len(again), to, again)
 	}
 }
 
-func (s *scene) settled(within string) {
+// firsts waits until the topic, which has one partition, holds the numbers from 1 on, and fails the test unless their
+// first copies are in order. It returns the numbers that came again.
+func (s *stage) firsts(topic string, to int) (again []int) {
 	s.t.Helper()
+	var firsts []string
 	testenv.Until(s.t, patience, func(context.Context) error {
-		if !s.passed(within) {
-			return fmt.Errorf("the slot has not passed %s", within)
+		records := s.Consume(topic, s.Count(topic), patience)
+		if firsts = scene.Firsts(records); len(firsts) < to {
+			return fmt.Errorf("%d of %d rows", len(firsts), to)
 		}
-		return nil
-	})
-}
-
-// once fails the test unless the topic, which has one partition, begins with the numbers from 1 on, each once.
-func (s *scene) once(topic string, to int) {
-	s.t.Helper()
-	got := numbers(s.Consume(topic, to, patience))
-	if want := counted(1, to); !slices.Equal(got[:to], want) {
-		s.t.Errorf("%d records are not the rows 1 to %d once each, in order: %.300v", len(got), to, got)
-	}
-}
-
-// firsts reads the topic, which has one partition, until it has all numbers, and fails the test unless their first
-// copies are in order. It returns the numbers that came again.
-func (s *scene) firsts(topic string, to int) (again []int) {
-	s.t.Helper()
-	var firsts []int
-	testenv.Until(s.t, patience, func(context.Context) error {
-		records := s.Consume(topic, to+len(again), patience)
-		firsts, again = nil, nil
+		again = nil
 		seen := map[int]bool{}
 		for _, n := range numbers(records) {
 			if seen[n] {
 				again = append(again, n)
-			} else {
-				firsts = append(firsts, n)
 			}
 			seen[n] = true
 		}
-		if len(firsts) < to {
-			return fmt.Errorf("%d of %d rows", len(firsts), to)
-		}
 		return nil
 	})
-	if !slices.Equal(firsts, counted(1, to)) {
+	for i := range firsts {
+		firsts[i] = strings.TrimRight(firsts[i], "x")
+	}
+	if !slices.Equal(firsts, scene.Counted(1, to)) {
 		s.t.Errorf("first copies are not the rows 1 to %d in order: %.300v", to, firsts)
 	}
 	return again
@@ -233,14 +187,6 @@ func numbers(records []testenv.Record) []int {
 	out := make([]int, len(records))
 	for i, r := range records {
 		out[i], _ = strconv.Atoi(strings.TrimRight(string(r.Value), "x")) // 0 is no row's number.
-	}
-	return out
-}
-
-func counted(from, to int) []int {
-	var out []int
-	for n := from; n <= to; n++ {
-		out = append(out, n)
 	}
 	return out
 }

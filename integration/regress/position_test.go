@@ -10,9 +10,9 @@ import (
 // The confirmed position moves under a steady load and on an idle outbox alike, long before the server would ask for it.
 func TestPositionKeepsMoving(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newStage(t)
 	s.CreateTopic("order", 1)
-	r := s.start(testenv.Settings{"postgres.wal_sender_timeout": "60s"}) // The server asks after half of it.
+	r := s.Start(testenv.Settings{"postgres.wal_sender_timeout": "60s"}) // The server asks after half of it.
 	n := 0
 	for phase, load := range map[string]func(){
 		"200 rows a second": func() { s.insert(n+1, n+10, 0); n += 10 },
@@ -32,5 +32,5 @@ func TestPositionKeepsMoving(t *testing.T) {
 			t.Errorf("%s: the position stood still for %v, want at most %v", phase, stood, limit)
 		}
 	}
-	s.stop(r)
+	s.Stop(r)
 }

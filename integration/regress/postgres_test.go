@@ -17,10 +17,10 @@ import (
 // that is waited out.
 func TestFrozenWalsender(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newStage(t)
 	topic := s.CreateTopic("order", 1)
-	r := s.start(testenv.Settings{"postgres.wal_sender_timeout": "2s"})
-	s.settled(s.insert(1, 1, 0))
+	r := s.Start(testenv.Settings{"postgres.wal_sender_timeout": "2s"})
+	s.Settled(s.insert(1, 1, 0))
 	sender := s.slot("active_pid")
 	pid, err := strconv.Atoi(sender)
 	if err != nil {
@@ -35,19 +35,19 @@ func TestFrozenWalsender(t *testing.T) {
 	says(t, r, 503, "postgres")
 	says(t, r, 200, "standby")
 	says(t, r, 200, "held by process "+sender)
-	s.held(within)
+	s.Held(within)
 	resume()
-	s.settled(within)
+	s.Settled(within)
 	says(t, r, 200, "leader")
-	s.settled(s.insert(3, 3, 0))
+	s.Settled(s.insert(3, 3, 0))
 	s.once(topic, 3)
-	s.stop(r)
+	s.Stop(r)
 }
 
 // Whatever ends the connections, and however the settings of the role would, both come back by themselves, and nothing is
 // lost, reordered or repeated.
 func TestServerEndsConnections(t *testing.T) {
-	s := newScene(t)
+	s := newStage(t)
 	s.CreateTopic("order", 4)
 	s.Exec(`DROP TABLE public.outbox`) // The relay makes the usual one.
 	s.Exec(`ALTER DATABASE ` + s.Slot + ` SET idle_session_timeout = '1s'`)
@@ -62,7 +62,7 @@ func TestServerEndsConnections(t *testing.T) {
 	if err := c.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r := s.start(nil)
+	r := s.Start(nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	wrote, watched := make(chan error, 1), make(chan struct{})
@@ -119,5 +119,5 @@ func TestServerEndsConnections(t *testing.T) {
 	if _, body, err := r.Get(t.Context(), "/metrics"); err != nil || !strings.Contains(body, "cdc_relay_replication_reconnects_total") {
 		t.Errorf("no metrics any more (%v)", err)
 	}
-	s.stop(r)
+	s.Stop(r)
 }

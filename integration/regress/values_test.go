@@ -45,7 +45,7 @@ var columns = []struct{ name, kind, value string }{
 // server's text, digit for digit.
 func TestColumnTypes(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newStage(t)
 	topic := s.CreateTopic("order", 1)
 	s.Exec(`CREATE TYPE "Mood Of" AS ENUM ('so so')`)
 	s.Exec(`CREATE DOMAIN short AS text CHECK (length(value) < 10)`)
@@ -60,7 +60,7 @@ func TestColumnTypes(t *testing.T) {
 		mapped["h-"+c.name] = "sent " + c.name
 		texts = append(texts, `format('%s', "sent `+c.name+`")`) // As the server writes it: a cast of true is another text.
 	}
-	r := s.start(testenv.Settings{"outbox.header_columns": mapped})
+	r := s.Start(testenv.Settings{"outbox.header_columns": mapped})
 	s.Exec(`INSERT INTO public.outbox (aggregatetype, aggregateid, payload, ` + strings.Join(into, ", ") +
 		`) VALUES ('order', 'k', '1', ` + strings.Join(values, ", ") + `)`)
 	s.insert(2, 2, 0) // All of them NULL.
@@ -84,16 +84,16 @@ func TestColumnTypes(t *testing.T) {
 	if got := numbers(records); fmt.Sprint(got) != "[1 2]" {
 		t.Errorf("rows %v", got)
 	}
-	s.stop(r)
+	s.Stop(r)
 }
 
 // Types of mapped columns change while the relay runs, down to a type that is dropped and made again under its name.
 func TestTypesChange(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newStage(t)
 	topic := s.CreateTopic("order", 1)
 	s.Exec(`ALTER TABLE public.outbox ADD type text`)
-	r := s.start(nil)
+	r := s.Start(nil)
 	const insert = `INSERT INTO public.outbox (aggregatetype, aggregateid, payload, type) VALUES ('order', 'k', '{}', $1)`
 	steps := []struct{ change, value string }{
 		{`CREATE TYPE "Event Kind" AS ENUM ('Order Placed')`, "text"},
@@ -115,13 +115,13 @@ func TestTypesChange(t *testing.T) {
 			t.Errorf("record %d has type %q and value %q, want type %q", i, got, record.Value, steps[i].value)
 		}
 	}
-	s.stop(r)
+	s.Stop(r)
 }
 
 // A payload is sent as the column has it, whatever kind of JSON or bytes it is, from json, jsonb, text and bytea.
 func TestPayloads(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newStage(t)
 	large := make([]byte, 1<<20)
 	_, _ = rand.Read(large) // Never fails.
 	payloads := map[string][]any{
@@ -139,7 +139,7 @@ func TestPayloads(t *testing.T) {
 		s.Exec(`CREATE TABLE public.out_` + kind + ` (id int PRIMARY KEY, aggregatetype text DEFAULT '` + kind + `', aggregateid text, payload ` + kind + `)`)
 		s.CreateTopic(kind, 1, "max.message.bytes", "4194304")
 	}
-	r := s.start(testenv.Settings{"outbox.table": tables})
+	r := s.Start(testenv.Settings{"outbox.table": tables})
 	for kind, values := range payloads {
 		for i, value := range values {
 			s.Exec(`INSERT INTO public.out_`+kind+` (id, aggregateid, payload) VALUES ($1, 'k', $2)`, i, value)
@@ -154,11 +154,11 @@ func TestPayloads(t *testing.T) {
 			}
 		}
 	}
-	s.stop(r)
+	s.Stop(r)
 }
 
 // stored is what the database holds, nil for NULL.
-func (s *scene) stored(kind string, id int) (value []byte) {
+func (s *stage) stored(kind string, id int) (value []byte) {
 	s.t.Helper()
 	expression := `convert_to(payload::text, 'UTF8')`
 	if kind == "bytea" {
@@ -173,11 +173,11 @@ func (s *scene) stored(kind string, id int) (value []byte) {
 // Updates of a row whose large payload lies outside it come without that payload. They are no events, and cost nothing.
 func TestUpdatesOfLargeRows(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newStage(t)
 	topic := s.CreateTopic("order", 1)
 	s.Exec(`ALTER TABLE public.outbox ADD type text, ALTER payload SET STORAGE EXTERNAL`)
 	s.Exec(`CREATE PUBLICATION ` + s.Publication + ` FOR TABLE public.outbox`)
-	r := s.start(nil)
+	r := s.Start(nil)
 	payload := strings.Repeat("0123456789", 2000)
 	s.Exec(`INSERT INTO public.outbox (aggregatetype, aggregateid, payload) VALUES ('order', 'k', $1)`, payload)
 	s.Exec(`UPDATE public.outbox SET type = 'sent'`)
@@ -185,7 +185,7 @@ func TestUpdatesOfLargeRows(t *testing.T) {
 	s.Exec(`UPDATE public.outbox SET type = 'sent again'`)
 	s.Exec(`UPDATE public.outbox SET payload = '2'`)
 	s.Exec(`DELETE FROM public.outbox`)
-	s.settled(s.insert(3, 3, 0))
+	s.Settled(s.insert(3, 3, 0))
 	records := s.Consume(topic, 2, patience)
 	if string(records[0].Value) != payload || string(records[1].Value) != "3" {
 		t.Errorf("%d records: %.20q, %.20q; want the rows as they were inserted", len(records), records[0].Value, records[1].Value)
@@ -199,5 +199,5 @@ func TestUpdatesOfLargeRows(t *testing.T) {
 		}
 		return err
 	})
-	s.stop(r)
+	s.Stop(r)
 }
