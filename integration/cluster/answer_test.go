@@ -15,24 +15,22 @@ func TestAnswersLostOrLate(t *testing.T) {
 	brokers(t)
 	defer shared.heal()
 	l := newLoad(t, testenv.Settings{"kafka.brokers": shared.proxied()}, checker.Config{Seed: 14}, one)
-	for range 2 {
-		for _, p := range shared.proxies {
-			p.Stall(proxy.ToClient)
-		}
-		l.stands(time.Second)
-		for _, p := range shared.proxies {
-			p.Reset()
-		}
-		shared.heal()
-		l.flows("lost answers", soon)
+	for _, p := range shared.proxies {
+		p.Stall(proxy.ToClient)
 	}
+	l.stands(time.Second)
+	for _, p := range shared.proxies {
+		p.Reset()
+	}
+	shared.heal()
+	l.flows("lost answers", soon)
 	for _, p := range shared.proxies {
 		p.Delay(proxy.ToClient, 11*time.Second) // The relay waits for ten.
 	}
 	l.stands(12 * time.Second)
 	shared.heal()
 	l.flows("answers after their time-out", soon)
-	if n := scene.Metric(t, l.relay, "cdc_relay_publish_failures_total"); n < 4 {
+	if n := scene.Metric(t, l.relay, "cdc_relay_publish_failures_total"); n < 2 {
 		t.Errorf("%v attempts without an answer, want more", n)
 	}
 	l.judge()
@@ -40,11 +38,11 @@ func TestAnswersLostOrLate(t *testing.T) {
 
 // A producer quota slows the relay down, and costs nothing else.
 func TestThrottled(t *testing.T) {
-	l := newLoad(t, nil, checker.Config{Seed: 15, Pause: 5 * time.Millisecond}, one)
+	l := newLoad(t, nil, checker.Config{Seed: 15}, one)
 	a := admin(t)
 	a.ProducerQuota(4096)
 	defer a.ProducerQuota(0)
-	lasts(t, 8*time.Second)
+	lasts(t, 5*time.Second)
 	var rows float64
 	if err := l.conn.QueryRow(t.Context(), `SELECT count(*) FROM public.outbox`).Scan(&rows); err != nil {
 		t.Fatal(err)

@@ -7,9 +7,20 @@ import (
 // Grant allows the user an operation on a topic.
 func (a *Admin) Grant(user, topic string, operation kmsg.ACLOperation) {
 	a.t.Helper()
+	a.grant(user, kmsg.ACLResourceTypeTopic, topic, operation)
+}
+
+// GrantID allows the user to write to a transactional id.
+func (a *Admin) GrantID(user, transactionalID string) {
+	a.t.Helper()
+	a.grant(user, kmsg.ACLResourceTypeTransactionalId, transactionalID, kmsg.ACLOperationWrite)
+}
+
+func (a *Admin) grant(user string, kind kmsg.ACLResourceType, name string, operation kmsg.ACLOperation) {
+	a.t.Helper()
 	request := kmsg.NewPtrCreateACLsRequest()
 	acl := kmsg.NewCreateACLsRequestCreation()
-	acl.ResourceType, acl.ResourceName, acl.ResourcePatternType = kmsg.ACLResourceTypeTopic, topic, kmsg.ACLResourcePatternTypeLiteral
+	acl.ResourceType, acl.ResourceName, acl.ResourcePatternType = kind, name, kmsg.ACLResourcePatternTypeLiteral
 	acl.Principal, acl.Host = "User:"+user, "*"
 	acl.Operation, acl.PermissionType = operation, kmsg.ACLPermissionTypeAllow
 	request.Creations = append(request.Creations, acl)

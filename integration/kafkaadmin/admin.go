@@ -111,25 +111,42 @@ func (a *Admin) Ends(topic string) []int64 { a.t.Helper(); return a.offsets(topi
 // Starts are the offsets of the first record of each partition.
 func (a *Admin) Starts(topic string) []int64 { a.t.Helper(); return a.offsets(topic, -2) }
 
-func (a *Admin) offsets(topic string, timestamp int64) []int64 {
+// offsets asks until every partition answers: its leader may be moving, or not yet known to all.
+func (a *Admin) offsets(topic string, timestamp int64) (offsets []int64) {
 	a.t.Helper()
+	testenv.Until(a.t, patience, func(ctx context.Context) (err error) {
+		offsets, err = a.list(ctx, topic, timestamp)
+		return err
+	})
+	return offsets
+}
+
+func (a *Admin) list(ctx context.Context, topic string, timestamp int64) ([]int64, error) {
+	all, err := a.Layout(ctx, topic)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
 	request := kmsg.NewPtrListOffsetsRequest()
 	of := kmsg.NewListOffsetsRequestTopic()
 	of.Topic = topic
-	for i := range a.Partitions(topic) {
+	for i := range all {
 		partition := kmsg.NewListOffsetsRequestTopicPartition()
 		partition.Partition, partition.Timestamp = int32(i), timestamp
 		of.Partitions = append(of.Partitions, partition)
 	}
 	request.Topics = append(request.Topics, of)
-	response, err := request.RequestWith(a.context(), a.client)
-	a.try("read the offsets of "+topic, err, 0, nil)
-	offsets := make([]int64, len(of.Partitions))
+	response, err := request.RequestWith(ctx, a.client)
+	if err != nil {
+		return nil, err
+	}
+	offsets := make([]int64, len(all))
 	for _, p := range response.Topics[0].Partitions {
-		a.try("read the offsets of "+topic, nil, p.ErrorCode, nil)
+		if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+			return nil, fmt.Errorf("read the offsets of %s[%d]: %w", topic, p.Partition, err)
+		}
 		offsets[p.Partition] = p.Offset
 	}
-	return offsets
+	return offsets, nil
 }
 
 // Count is the number of records of a topic of which none was deleted.

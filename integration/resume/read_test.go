@@ -24,6 +24,7 @@ type record struct {
 	id         int // of the row; a key's rows have rising ids
 	key, value string
 	history    string
+	count      uint64 // of partitions, when it was placed
 	raw        *kgo.Record
 }
 
@@ -88,8 +89,9 @@ func (s *story) parse(p place, r *kgo.Record) record {
 			}
 			out.id = id
 		case "cdc-relay-position":
-			if parts := strings.Split(string(h.Value), "."); len(parts) > 1 {
+			if parts := strings.Split(string(h.Value), "."); len(parts) > 4 {
 				out.history = parts[1]
+				out.count, _ = strconv.ParseUint(parts[4], 16, 32) // What is no number is foreign.
 			}
 		}
 	}

@@ -76,8 +76,7 @@ func (s *story) crash(more ...testenv.Settings) {
 	for _, r := range relays {
 		r.Wait(patience)
 	}
-	s.calm()
-	s.before = s.read(nil)
+	s.look()
 	if n := len(s.before) - settledRows*len(relays); n <= 0 || n >= rows*len(relays) {
 		s.t.Fatalf("%d of %d rows are on the topic: the crash is not in the middle", n, rows)
 	}
@@ -104,8 +103,19 @@ func (s *story) settled(within string) {
 	})
 }
 
-// calm waits until what the dead relay had sent has landed: until the topic has not grown for a while.
-func (s *story) calm() {
+// crashAgain has the relay start again and die at another point.
+func (s *story) crashAgain(at string) {
+	s.t.Helper()
+	r := s.StartRelay(testenv.RelayOptions{Settings: s.settings, CrashAt: at})
+	if code := r.Wait(patience); code != -1 {
+		s.t.Fatalf("exit code %d, want a death by signal", code)
+	}
+	s.look()
+}
+
+// look notes what is on the topics once what the dead relay had sent has landed: once the topic has not grown for a
+// while.
+func (s *story) look() {
 	s.t.Helper()
 	var ends []int64
 	since := time.Now()
@@ -118,6 +128,7 @@ func (s *story) calm() {
 		}
 		return nil
 	})
+	s.before = s.read(nil)
 }
 
 // restart starts the relay again and waits until the transaction is confirmed, and one more.
