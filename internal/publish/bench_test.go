@@ -25,12 +25,15 @@ func (s *sink) CreateTopic(context.Context, string, broker.TopicSpec) error { re
 func (s *sink) TopicSettings(context.Context, string) (broker.TopicSettings, error) {
 	return broker.TopicSettings{}, nil
 }
+
 func (s *sink) Offsets(context.Context, string, int) (broker.Offsets, error) {
 	return broker.Offsets{}, nil
 }
+
 func (s *sink) Fetch(context.Context, string, int, int64, int, string, func(int64, []byte)) (int64, error) {
 	return 0, nil
 }
+
 func (s *sink) InitTransactional(context.Context, string, broker.Producer) (broker.Producer, error) {
 	return broker.Producer{}, nil
 }

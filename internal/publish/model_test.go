@@ -229,16 +229,29 @@ func (m *modelBroker) Produce(ctx context.Context, topic string, partition int, 
 			f = requestLost
 		}
 	}
-	if err := wait(ctx, nil, m.latency); err != nil && ctx.Err() != nil {
-		return broker.Produced{}, ctx.Err()
-	}
+	err := wait(ctx, nil, m.latency)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err != nil && ctx.Err() != nil {
+		m.cut(p, raw, f)
+		return broker.Produced{}, ctx.Err()
+	}
 	res, err := m.attempt(p, raw, f)
 	if err != nil && broker.MayHaveBeenWritten(err) {
 		m.unanswered = append(m.unanswered, unanswered{batch, raw})
 	}
 	return res, err
+}
+
+// cut ends an attempt whose process was killed: the request was on its way.
+func (m *modelBroker) cut(p *modelPartition, raw []byte, f fault) {
+	switch f {
+	case none, answerLost, timedOut, afterAppend:
+		m.append(p, raw)
+	case requestLate:
+		p.late = append(p.late, bytes.Clone(raw))
+	default:
+	}
 }
 
 var errNoAnswer = errors.New("connection reset")

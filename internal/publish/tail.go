@@ -164,13 +164,20 @@ func (l *lane) placed(r reading, f *found, now time.Time) {
 	switch {
 	case !f.ours || f.pos.Commit < s.Start || f.pos.Compare(l.settled) <= 0:
 		return // Nothing that will come is there.
-	case r.purpose == opening && f.pos.Commit >= s.WALEnd:
+	case f.pos.Commit >= s.WALEnd && (r.purpose == opening || !l.has(f.pos)):
 		l.unlike(now, "it holds the position %s, but the server's log ended at %s when the slot was acquired", f.pos, s.WALEnd)
 		return
 	}
 	l.anchor = &anchor{pos: f.pos, idHash: f.idHash, found: r.purpose}
 	l.p.await(f.pos.Commit)
 	l.topic.postpone()
+}
+
+// has reports whether the queue reaches up to pos. Of what commits past the horizon
+// nobody but this process, in a batch that it has given up, can have published any.
+func (l *lane) has(pos position.Position) bool {
+	n := l.queue.len()
+	return n > 0 && l.queue.at(n-1).pos.Compare(pos) >= 0
 }
 
 // unreadable goes on without a reading that the broker refuses: everything that

@@ -59,13 +59,32 @@ func TestZombieWritesOn(t *testing.T) {
 		r.drain(time.Minute)
 		r.wantNoReset()
 		var firsts []string
-		for _, v := range strings.Fields(r.values("t", 0)) {
+		for v := range strings.FieldsSeq(r.values("t", 0)) {
 			if !slices.Contains(firsts, v) {
 				firsts = append(firsts, v)
 			}
 		}
 		if got := strings.Join(firsts, " "); got != sequenceOf(0, 35) {
 			t.Errorf("first copies %q", got)
+		}
+	})
+}
+
+// TestZombieOfAnotherHistory: what lands between the reading and the first row cannot
+// lie beyond the horizon, unless it was written from another history.
+func TestZombieOfAnotherHistory(t *testing.T) {
+	run(t, resuming(), newModel("t", 1), func(r *rig) {
+		r.put(5)
+		r.drain(time.Second)
+		r.locked(func(p *modelPartition) { p.faults = []fault{requestLate} })
+		r.putBatch(5)
+		r.settle(10 * time.Millisecond)
+		r.n = 8 // The server was restored: rows 8 and 9 have never been.
+		r.restart(3)
+		r.replay(3)
+		r.wantHistoryError("it holds the position 0/3F1/0/9/r0, but the server's log ended at 0/3F0")
+		if got := r.oldest(); got != 4 { // Row 5 is there, row 6 is not known to be.
+			t.Errorf("oldest = %d, want 4", got)
 		}
 	})
 }
