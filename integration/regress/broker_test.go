@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/integration/proxy"
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
@@ -144,6 +145,30 @@ func TestBrokerGone(t *testing.T) {
 	s.once(topic, rows+1)
 	if now := s.slot("active_pid"); now != before {
 		t.Errorf("walsender %s became %s", before, now)
+	}
+	s.Stop(r)
+}
+
+// The rows of one key stay in order, and come once, while every batch may be the one whose connection breaks.
+func TestConnectionsBreak(t *testing.T) {
+	t.Parallel()
+	p := viaProxy(t)
+	s := newStage(t)
+	topic := s.CreateTopic("order", 1)
+	r := s.Start(testenv.Settings{"kafka.brokers": p.Addr(), "kafka.max_message_bytes": "1KiB"})
+	rows := 0
+	every(50*time.Millisecond, time.Duration(5**scale)*time.Second, func() {
+		s.insert(rows+1, rows+20, 100)
+		rows += 20
+		p.Reset()
+	})
+	r.WaitReady(patience)
+	s.Settled(s.insert(rows+1, rows+1, 0))
+	s.once(topic, rows+1)
+	failures := scene.Metric(t, r, "cdc_relay_publish_failures_total")
+	t.Logf("%d rows, %v failed attempts", rows, failures)
+	if failures < 5 {
+		t.Errorf("only %v attempts failed", failures)
 	}
 	s.Stop(r)
 }
