@@ -2,7 +2,7 @@ package failover_test
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"strings"
 	"syscall"
 	"testing"
@@ -176,39 +176,43 @@ func TestTwinPromotion(t *testing.T) {
 	})
 }
 
-// After a failover the old primary is back alone, with rows that were never confirmed. The topic has records of a later
-// timeline, so the relay halts with the slot in hand, until the operator accepts this server; then it goes on from there.
+// After a failover the old primary is back alone. The topic has records of a later timeline, so the relay halts with the
+// slot in hand, until the operator accepts this server; then it goes on from there. It notices when it has rows to send,
+// whether they were there before it came or not.
 func TestOldPrimaryComesBack(t *testing.T) {
-	for _, alive := range []bool{false, true} {
-		t.Run(fmt.Sprintf("alive %v", alive), func(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		witness
+		idle bool // all that the old primary had was confirmed
+	}{
+		{"restarted", witness{}, false},
+		{"alive", witness{alive: true}, false},
+		{"restarted, idle", witness{}, true},
+		{"alive, idle", witness{alive: true}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, 18, nil)
 			old := s.primary
 			standby := s.addStandby("standby", nil)
 			s.start(nil)
 			s.synced(standby)
-			s.must(old.Kill())
+			s.judge()
+			if tt.idle {
+				s.must(old.Stop(t.Context(), localstack.Fast)) // The slot's position is saved.
+			} else {
+				s.must(old.Kill())
+			}
 			s.promote(standby)
 			s.relay.WaitOutput(`"timeline":2`, patience)
 			s.insert(20)
 			s.judge().noPhantoms(t)
-			if alive {
-				s.relay.Signal(syscall.SIGSTOP)
-			} else {
-				s.relay.Kill()
-			}
-			s.must(standby.Kill())
-			s.must(old.Start(t.Context()))
-			s.primary = old
-			s.insert(20)
-			if alive {
-				s.relay.Signal(syscall.SIGCONT)
-			} else {
-				s.launch(nil)
-			}
-			s.halts()
-			v := s.judge()
-			if len(v.phantoms) != 100 {
+			s.bringBack(old, standby, tt.alive, tt.idle)
+			body := s.says(patience, "timeline 2", "cdc-relay init --accept-server")
+			t.Log(strings.TrimSpace(body))
+			s.halted(true)
+			if v := s.accept(tt.alive && tt.idle); len(v.phantoms) != 100 {
 				t.Errorf("%d records of rows that the server does not have, want the 100 of the other one", len(v.phantoms))
 			}
 			s.stop()
@@ -216,26 +220,63 @@ func TestOldPrimaryComesBack(t *testing.T) {
 	}
 }
 
-// halts waits until the relay says that this is the old primary, sees that it keeps the slot and confirms nothing, and
-// accepts the server.
-func (s *site) halts() {
+// bringBack starts the old primary in the place of the standby, and writes rows there, before the relay comes or after.
+func (s *site) bringBack(old, standby *localstack.Postgres, alive, idle bool) {
 	s.t.Helper()
-	body := s.says(patience, "timeline 2", "cdc-relay init --accept-server")
-	s.t.Log(strings.TrimSpace(body))
+	if alive {
+		s.relay.Signal(syscall.SIGSTOP)
+	} else {
+		s.relay.Kill()
+	}
+	s.must(standby.Kill())
+	s.must(old.Start(s.t.Context()))
+	s.primary = old
+	if !idle {
+		s.insert(20)
+	}
+	const streaming = `"msg":"streaming"`
+	before := strings.Count(s.relay.Output(), streaming)
+	if alive {
+		s.relay.Signal(syscall.SIGCONT)
+	} else {
+		s.launch(nil)
+		before = 0
+	}
+	if idle {
+		testenv.Until(s.t, patience, func(context.Context) error {
+			if strings.Count(s.relay.Output(), streaming) == before {
+				return errors.New("the relay does not stream")
+			}
+			return nil
+		})
+		s.insert(20)
+	}
+}
+
+// halted fails the test when the relay confirms anything or, where the server lets it keep the slot, lets go of that.
+func (s *site) halted(keeps bool) {
+	s.t.Helper()
 	before := s.slot("confirmed_flush_lsn")
 	pass(s.t, 4*time.Second) // longer than wal_sender_timeout
 	if after := s.slot("confirmed_flush_lsn"); after != before {
 		s.t.Errorf("confirmed position moved from %s to %s while halted", before, after)
 	}
-	if s.slot("active") != "true" {
+	if keeps && s.slot("active") != "true" {
 		s.t.Error("the slot is let go")
 	}
+}
+
+// accept has the relay go on with this server, by itself at its next look, which it takes every 30 seconds, or by a new
+// start.
+func (s *site) accept(byItself bool) verdict {
+	s.t.Helper()
+	if !byItself {
+		s.stop()
+	}
 	s.t.Log(strings.TrimSpace(s.init("--accept-server")))
-	testenv.Until(s.t, patience, func(ctx context.Context) error { // It looks again every 30 seconds.
-		status, text, err := s.relay.Get(ctx, "/readyz")
-		if err == nil && status != 200 {
-			err = fmt.Errorf("/readyz answers %d: %s", status, text)
-		}
-		return err
-	})
+	if !byItself {
+		s.launch(nil)
+	}
+	s.relay.WaitReady(patience)
+	return s.judge()
 }
