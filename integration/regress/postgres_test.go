@@ -50,7 +50,7 @@ func TestServerEndsConnections(t *testing.T) {
 	s := newStage(t)
 	s.CreateTopic("order", 4)
 	s.Exec(`DROP TABLE public.outbox`) // The relay makes the usual one.
-	s.Exec(`ALTER DATABASE ` + s.Slot + ` SET idle_session_timeout = '1s'`)
+	s.Exec(`ALTER DATABASE ` + s.Slot + ` SET idle_session_timeout = '300ms'`)
 	s.Exec(`ALTER DATABASE ` + s.Slot + ` SET statement_timeout = '1s'`)
 	c, err := checker.New(checker.Config{
 		URL: s.URL, Slot: s.Slot, Brokers: s.Brokers, TopicPrefix: s.Prefix, Rollbacks: 0.1, Pause: 2 * time.Millisecond, Seed: 11,
@@ -69,7 +69,7 @@ func TestServerEndsConnections(t *testing.T) {
 	go func() { wrote <- c.Write(ctx) }()
 	go func() { defer close(watched); c.Watch(ctx, 100*time.Millisecond) }()
 
-	const ours = `SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity
+	const ours = `SELECT coalesce(string_agg(pid::text, ' ' ORDER BY pid), '') FROM pg_stat_activity
 		WHERE datname = current_database() AND application_name = 'cdc-relay'`
 	before := s.text(ours)
 	every(time.Second, 3*time.Second, func() {
