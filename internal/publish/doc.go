@@ -12,6 +12,17 @@
 // [Session] is one pass over the stream, whose rows are numbered. When it ends,
 // queued rows are dropped: the server sends them again.
 //
+// Where a lane cannot know what its partition holds, it reads it before it writes:
+// when it opens and rows come that an earlier process may have published, after a
+// reconnect, and when the broker cannot tell what became of a batch. The highest
+// position of the lane's own rows found there is an anchor. Rows up to it are passed
+// over provisionally, and hold the watermark, until the anchor's own row comes by with
+// the same message id: positions are used again after a restore, and tools copy
+// records. An anchor that is not proved ends the session ([HistoryError]). To publish
+// again is always safe; to pass over has to be proved. After a reading a lane sends one
+// row first: if its offset is not the one where the reading ended, somebody else
+// writes, and what lies between is read as well.
+//
 // Memory is bounded by one budget over all lanes. There is no spool: a lane that
 // cannot proceed stops Publish, and with it all lanes, once its share is used. That
 // is deliberate, because the position is confirmed in order anyway.
