@@ -237,8 +237,11 @@ func TestPublicationYoungerThanRows(t *testing.T) {
 			if n := strings.Count(r.Output(), "\n") - before; n > 0 {
 				t.Errorf("%d more lines:\n%s", n, r.Output())
 			}
-			env.Exec(`SELECT pg_replication_slot_advance('` + env.Slot + `', pg_current_wal_lsn())`)
+			if major == 18 && slot(t, env, "active") != "true" { // before, the server ends the stream
+				t.Error("the slot is let go")
+			}
 			stop(t, r)
+			env.Exec(`SELECT pg_replication_slot_advance('` + env.Slot + `', pg_current_wal_lsn())`)
 			r = env.StartRelay(testenv.RelayOptions{})
 			r.WaitReady(patience)
 			insert(t, env, "second")

@@ -117,6 +117,30 @@ func TestStandby(t *testing.T) {
 	stop(t, a)
 }
 
+// A standby that could not take over says so, and leaves a free slot alone until it could.
+func TestStandbyThatIsNotFit(t *testing.T) {
+	t.Parallel()
+	env := testenv.New(t)
+	prepare(t, env)
+	topic := env.CreateTopic("order", 1)
+	leader := env.StartRelay(testenv.RelayOptions{})
+	leader.WaitReady(patience)
+	r := env.StartRelay(testenv.RelayOptions{})
+	standby(t, r)
+	env.Exec(`ALTER PUBLICATION ` + env.Publication + ` DROP TABLE public.outbox`)
+	notReady(t, r, patience, "role: standby", "not able to take over", "does not publish table public.outbox", "ADD TABLE")
+	stop(t, leader)
+	answers(t, r, patience, 503, "role: standby", "held by nobody")
+	if slot(t, env, "active") != "false" {
+		t.Error("the slot is taken")
+	}
+	env.Exec(`ALTER PUBLICATION ` + env.Publication + ` ADD TABLE public.outbox`)
+	r.WaitReady(10 * time.Second)
+	insert(t, env, "first")
+	wantKeys(t, env, topic, "first")
+	stop(t, r)
+}
+
 // A holder that neither leaves nor gives a sign of life loses the slot to the standby, and stands by when it wakes up.
 func TestFrozenHolder(t *testing.T) {
 	t.Parallel()

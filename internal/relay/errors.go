@@ -135,6 +135,7 @@ func (r *Relay) judge(f *faults, s *session, err error) outcome {
 		r.failed(err)
 		return outcome{pause: pause}
 	}
+	r.state.clear(problemPostgres) // It answers, and what it says is this.
 	r.halted(source, halt)
 	return outcome{halted: true, pause: r.halt}
 }
