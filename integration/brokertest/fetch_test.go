@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/cdc-relay/cdc-relay/integration/kafkaadmin"
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 	"github.com/cdc-relay/cdc-relay/internal/broker"
@@ -32,7 +32,12 @@ func newTail(t *testing.T, addrs []string, config ...string) *tail {
 	t.Helper()
 	topic := strings.ReplaceAll(t.Name(), "/", ".") + "." + rand.Text()
 	createTopic(t, addrs, topic, 1, config...)
-	return &tail{t: t, addrs: addrs, topic: topic, broker: openBroker(t, broker.Config{Brokers: addrs})}
+	b := openBroker(t, broker.Config{Brokers: addrs})
+	testenv.Until(t, soon, func(ctx context.Context) error { // Until the brokers have heard of it.
+		_, err := b.Partitions(ctx, topic)
+		return err
+	})
+	return &tail{t: t, addrs: addrs, topic: topic, broker: b}
 }
 
 // row is a record with a header "pos".
@@ -278,16 +283,7 @@ func TestFetchDeletedHead(t *testing.T) {
 	w := newTail(t, kafka(t).kafka.Addrs())
 	c := w.client()
 	w.write(c, rows(0, 10)...)
-	partition := kmsg.NewDeleteRecordsRequestTopicPartition()
-	partition.Offset = 4
-	topic := kmsg.NewDeleteRecordsRequestTopic()
-	topic.Topic, topic.Partitions = w.topic, append(topic.Partitions, partition)
-	req := kmsg.NewPtrDeleteRecordsRequest()
-	req.Topics, req.TimeoutMillis = append(req.Topics, topic), 10_000
-	res, err := req.RequestWith(t.Context(), c)
-	if err != nil || kerr.ErrorForCode(res.Topics[0].Partitions[0].ErrorCode) != nil {
-		t.Fatalf("delete records: %v, %v", res, err)
-	}
+	kafkaadmin.New(t, w.addrs).DeleteRecords(w.topic, []int64{4})
 	if o := w.offsets(); o != (broker.Offsets{First: 4, End: 10}) {
 		t.Errorf("offsets %+v, want 4 to 10", o)
 	}
@@ -307,7 +303,8 @@ func TestFetchDenied(t *testing.T) {
 	k := kafka(t)
 	w := newTail(t, k.kafka.Addrs())
 	w.write(w.client(), rows(0, 1)...)
-	allow(t, k.kafka.Addrs(), kmsg.ACLResourceTypeTopic, w.topic, kmsg.ACLOperationWrite) // Which includes to describe.
+	admin := kafkaadmin.New(t, w.addrs)
+	admin.Grant(user, w.topic, kmsg.ACLOperationWrite) // Which includes to describe.
 	b := openBroker(t, broker.Config{
 		Brokers: k.kafka.AddrsOf(localstack.SASLPlaintext),
 		SASL:    broker.SASLConfig{Mechanism: "PLAIN", Username: user, Password: password},
@@ -320,7 +317,7 @@ func TestFetchDenied(t *testing.T) {
 		t.Errorf("Fetch = %v, want code 29 and a hint", err)
 	}
 	createTopic(t, w.addrs, w.topic+".hidden", 1)
-	allowUser(t, w.addrs, "User:somebody", kmsg.ACLResourceTypeTopic, w.topic+".hidden", kmsg.ACLOperationRead)
+	admin.Grant("somebody", w.topic+".hidden", kmsg.ACLOperationRead)
 	if _, err := b.Offsets(t.Context(), w.topic+".hidden", 0); err == nil {
 		t.Error("the offsets of a topic that may not be described")
 	}

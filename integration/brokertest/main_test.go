@@ -181,3 +181,17 @@ func (p *producer) drain(limit time.Duration) {
 		p.t.Fatalf("not drained within %s: %v: %v", limit, err, p.Snapshot().Problems())
 	}
 }
+
+// fake is an in-process cluster of the test's own.
+func fake(t *testing.T) *localstack.Fake {
+	t.Helper()
+	f, err := localstack.StartFake(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// soon bounds what takes a broker milliseconds.
+const soon = 10 * time.Second

@@ -7,8 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
-
+	"github.com/cdc-relay/cdc-relay/integration/kafkaadmin"
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 	"github.com/cdc-relay/cdc-relay/internal/broker"
@@ -71,12 +70,13 @@ func TestInitTransactionalDenied(t *testing.T) {
 		Brokers: k.kafka.AddrsOf(localstack.SASLPlaintext),
 		SASL:    broker.SASLConfig{Mechanism: "PLAIN", Username: user, Password: password},
 	})
-	allowUser(t, k.kafka.Addrs(), "User:somebody", kmsg.ACLResourceTypeTransactionalId, id, kmsg.ACLOperationWrite)
+	admin := kafkaadmin.New(t, k.kafka.Addrs())
+	admin.GrantID("somebody", id)
 	_, err := b.InitTransactional(t.Context(), id, nobody)
 	if broker.Code(err) != 53 || !strings.Contains(err.Error(), "kafka.transactional_id: it needs an ACL for Write") {
 		t.Errorf("InitTransactional = %v, want code 53 and a hint", err)
 	}
-	allow(t, k.kafka.Addrs(), kmsg.ACLResourceTypeTransactionalId, id, kmsg.ACLOperationWrite)
+	admin.GrantID(user, id)
 	testenv.Until(t, soon, func(ctx context.Context) error {
 		p, err := b.InitTransactional(ctx, id, nobody)
 		if err == nil && p.ID < 0 {

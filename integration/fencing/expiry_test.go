@@ -3,7 +3,6 @@ package fencing_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
@@ -31,7 +31,7 @@ func TestIDHasExpired(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s := newSceneOn(t, kafka)
+	s := newSiteOn(t, kafka)
 	topic := s.CreateTopic("order", 1)
 	old := s.start("", nil)
 	old.is("leader")
@@ -45,17 +45,15 @@ func TestIDHasExpired(t *testing.T) {
 	next := s.start("", nil)
 	next.WaitOutput(warning, patience)
 	warned := time.Now()
-	if got := s.values(topic, 6); !slices.Equal(got, numbers(1, 6)) {
-		t.Errorf("got %q, want 1 to 6", got)
-	}
+	s.want(topic, scene.Counted(1, 6)...)
 	if waited := time.Since(warned); waited < 8*time.Second {
 		t.Errorf("rows came %s after the warning, want the time-out of a request", waited)
 	}
 	next.is("leader")
 }
 
-// waitForgotten waits until the coordinator does not know the scene's id.
-func (s *scene) waitForgotten() {
+// waitForgotten waits until the coordinator does not know the site's id.
+func (s *site) waitForgotten() {
 	s.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(s.Brokers...))
 	if err != nil {

@@ -7,17 +7,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
 	"github.com/cdc-relay/cdc-relay/integration/proxy"
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
@@ -77,32 +77,28 @@ func needJava(t *testing.T) {
 	}
 }
 
-// scene is one outbox with the relays of its slot, which share a transactional id.
-type scene struct {
-	*testenv.Env
+// site is one outbox with the relays of its slot, which share a transactional id.
+type site struct {
+	*scene.Scene
 	t    *testing.T
 	id   string
-	conn *pgx.Conn
-	rows int
+	rows int // inserted
 }
 
-func newScene(t *testing.T) *scene {
+func newSite(t *testing.T) *site {
 	t.Helper()
 	needJava(t)
 	shared.once.Do(shared.start)
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
-	return newSceneOn(t, shared.kafka)
+	return newSiteOn(t, shared.kafka)
 }
 
-func newSceneOn(t *testing.T, kafka *localstack.Kafka) *scene {
+func newSiteOn(t *testing.T, kafka *localstack.Kafka) *site {
 	t.Helper()
-	env := testenv.New(t, testenv.NoKafka())
-	env.Brokers = kafka.Addrs()
-	env.Exec(`CREATE TABLE public.outbox
-		(id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, aggregatetype text, aggregateid text, payload text)`)
-	return &scene{Env: env, t: t, id: env.Slot, conn: env.Conn()}
+	s := scene.New(t, kafka.Addrs())
+	return &site{Scene: s, t: t, id: s.Slot}
 }
 
 // relay is one process.
@@ -111,116 +107,53 @@ type relay struct {
 	t *testing.T
 }
 
-// start runs a relay of the scene. crashAt is a point of package internal/crash, or "".
-func (s *scene) start(crashAt string, more testenv.Settings) *relay {
+// start runs a relay of the site. crashAt is a point of package internal/crash, or "".
+func (s *site) start(crashAt string, more testenv.Settings) *relay {
 	s.t.Helper()
 	settings := testenv.Settings{"kafka.transactional_id": s.id, "postgres.wal_sender_timeout": senderTimeout.String()}
-	for key, value := range more {
-		settings[key] = value
-	}
+	maps.Copy(settings, more)
 	return &relay{s.StartRelay(testenv.RelayOptions{Settings: settings, CrashAt: crashAt, Args: []string{"--init"}}), s.t}
 }
 
-// proxied are the settings of a relay whose requests can be held back.
-func proxied() testenv.Settings {
-	return testenv.Settings{"kafka.brokers": []string{shared.proxy.Addr()}}
-}
-
-// plain are the settings of a relay whose user has no more permissions than it was given.
-func plain() testenv.Settings {
-	return testenv.Settings{
-		"kafka.brokers":        shared.kafka.AddrsOf(localstack.SASLPlaintext),
-		"kafka.sasl.mechanism": "SCRAM-SHA-256", "kafka.sasl.username": user, "kafka.sasl.password": password,
-	}
-}
-
 // insert commits the next n rows, numbered from 1, all of one key, in one transaction.
-func (s *scene) insert(n int) {
+func (s *site) insert(n int) {
 	s.t.Helper()
-	if _, err := s.conn.Exec(s.t.Context(), `INSERT INTO public.outbox (aggregatetype, aggregateid, payload)
-		SELECT 'order', 'key', n FROM generate_series($1::int, $2) AS n`, s.rows+1, s.rows+n); err != nil {
-		s.t.Fatal(err)
-	}
+	s.Insert("order", "key", scene.Counted(s.rows+1, s.rows+n)...)
 	s.rows += n
 }
 
-// values waits for n records of a topic and returns their values in order.
-func (s *scene) values(topic string, n int) (out []string) {
+// want waits for the records of a topic, and compares their values.
+func (s *site) want(topic string, want ...string) {
 	s.t.Helper()
-	for _, r := range s.Consume(topic, n, patience) {
-		out = append(out, string(r.Value))
+	if got := scene.Values(s.Consume(topic, len(want), patience)); !slices.Equal(got, want) {
+		s.t.Errorf("got %q, want %q", got, want)
 	}
-	return out
-}
-
-// numbers are the values from a to b.
-func numbers(a, b int) (out []string) {
-	for n := a; n <= b; n++ {
-		out = append(out, strconv.Itoa(n))
-	}
-	return out
 }
 
 // is waits until the relay is ready in a role.
 func (r *relay) is(role string) {
 	r.t.Helper()
+	r.waitFor("/readyz?verbose", "ok: "+role)
+}
+
+// waitFor waits until an endpoint's answer has a text.
+func (r *relay) waitFor(path, text string) {
+	r.t.Helper()
 	testenv.Until(r.t, patience, func(ctx context.Context) error {
-		status, text, err := r.Get(ctx, "/readyz?verbose")
-		if err == nil && (status != 200 || !strings.Contains(text, "ok: "+role)) {
-			err = fmt.Errorf("/readyz answers %d %q, want %s", status, text, role)
+		_, body, err := r.Get(ctx, path)
+		if err == nil && !strings.Contains(body, text) {
+			err = fmt.Errorf("%s has no %q: %s", path, text, body[:min(len(body), 500)])
 		}
 		return err
 	})
 }
 
-// says is a check that /readyz gives a reason.
-func (r *relay) says(reason string) func(ctx context.Context) error {
-	return func(ctx context.Context) error {
-		_, body, err := r.Get(ctx, "/readyz")
-		if err == nil && !strings.Contains(body, reason) {
-			err = fmt.Errorf("/readyz says %q", body)
-		}
-		return err
-	}
-}
-
-// waitMetric waits until the sum of a metric's samples with the label, if one is given, is at least n.
-func (r *relay) waitMetric(name, label string, n int) {
+// wantMetric compares the sum of a metric's samples.
+func (r *relay) wantMetric(name string, want float64) {
 	r.t.Helper()
-	testenv.Until(r.t, patience, func(ctx context.Context) error {
-		got, err := r.metric(ctx, name, label)
-		if err == nil && got < n {
-			err = fmt.Errorf("%s %s is %d, want %d", name, label, got, n)
-		}
-		return err
-	})
-}
-
-func (r *relay) wantMetric(name string, want int) {
-	r.t.Helper()
-	if got, err := r.metric(r.t.Context(), name, ""); err != nil || got != want {
-		r.t.Errorf("%s = %d, %v; want %d", name, got, err, want)
+	if got := scene.Metric(r.t, r.Relay, "cdc_relay_"+name); got != want {
+		r.t.Errorf("%s = %v, want %v", name, got, want)
 	}
-}
-
-func (r *relay) metric(ctx context.Context, name, label string) (sum int, err error) {
-	_, body, err := r.Get(ctx, "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(body) {
-		series, number, _ := strings.Cut(strings.TrimSpace(line), " ") // No label has a space.
-		bare, labels, _ := strings.Cut(series, "{")
-		if bare != "cdc_relay_"+name || !strings.Contains(labels, label) {
-			continue
-		}
-		n, err := strconv.ParseFloat(number, 64)
-		if err != nil {
-			return 0, err
-		}
-		sum += int(n)
-	}
-	return sum, nil
 }
 
 // waitStopped waits until the process is stopped by a signal: state T in /proc/PID/stat, after the name in brackets.

@@ -4,10 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
-
+	"github.com/cdc-relay/cdc-relay/integration/localstack"
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
@@ -15,7 +13,7 @@ import (
 // lost, and it goes on by itself when the second has ended.
 func TestSecondRelayWithTheSameID(t *testing.T) {
 	t.Parallel()
-	s, other := newScene(t), newScene(t)
+	s, other := newSite(t), newSite(t)
 	topic := s.CreateTopic("order", 1)
 	first := s.start("", nil)
 	first.is("leader")
@@ -28,52 +26,25 @@ func TestSecondRelayWithTheSameID(t *testing.T) {
 	other.insert(3)
 	s.Consume(topic, 6, patience)
 	s.insert(3)
-	testenv.Until(t, patience, first.says("another process uses kafka.transactional_id \""+s.id+"\""))
-	if code := second.Stop(patience); code != 0 {
-		t.Errorf("the second relay exits with %d", code)
-	}
-	want := slices.Concat(numbers(1, 3), numbers(101, 103), numbers(4, 6))
-	if got := s.values(topic, len(want)); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	first.waitFor("/readyz", "another process uses kafka.transactional_id \""+s.id+"\"")
+	other.Stop(second.Relay)
+	s.want(topic, slices.Concat(scene.Counted(1, 3), scene.Counted(101, 103), scene.Counted(4, 6))...)
 	first.is("leader")
 }
 
 // The right to use the id is missing: the relay says which, keeps its rows, and goes on once it is given.
 func TestIDNotAllowed(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newSite(t)
 	topic := s.CreateTopic("order", 1)
-	s.allow("somebody")
-	r := s.start("", plain())
-	testenv.Until(t, patience, r.says("it needs an ACL for Write on that TransactionalId"))
+	s.GrantID("somebody", s.id) // A rule for one keeps out whom no rule names.
+	r := s.start("", testenv.Settings{
+		"kafka.brokers":        shared.kafka.AddrsOf(localstack.SASLPlaintext),
+		"kafka.sasl.mechanism": "SCRAM-SHA-256", "kafka.sasl.username": user, "kafka.sasl.password": password,
+	})
+	r.waitFor("/readyz", "it needs an ACL for Write on that TransactionalId")
 	s.insert(3)
-	s.allow(user)
-	if got := s.values(topic, 3); !slices.Equal(got, numbers(1, 3)) {
-		t.Errorf("got %q, want 1 to 3", got)
-	}
+	s.GrantID(user, s.id)
+	s.want(topic, scene.Counted(1, 3)...)
 	r.is("leader")
-}
-
-// allow lets a user write to the scene's id, and by that nobody else whom no rule names.
-func (s *scene) allow(name string) {
-	s.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(s.Brokers...))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer client.Close()
-	rule := kmsg.NewCreateACLsRequestCreation()
-	rule.ResourceType, rule.ResourceName = kmsg.ACLResourceTypeTransactionalId, s.id
-	rule.ResourcePatternType, rule.PermissionType = kmsg.ACLResourcePatternTypeLiteral, kmsg.ACLPermissionTypeAllow
-	rule.Principal, rule.Host, rule.Operation = "User:"+name, "*", kmsg.ACLOperationWrite
-	req := kmsg.NewPtrCreateACLsRequest()
-	req.Creations = append(req.Creations, rule)
-	res, err := req.RequestWith(s.t.Context(), client)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := kerr.ErrorForCode(res.Results[0].ErrorCode); err != nil {
-		s.t.Fatal(err)
-	}
 }
