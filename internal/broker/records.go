@@ -119,7 +119,7 @@ func (r *recordReader) next() (offsetDelta int64, value []byte) {
 		r.read(&r.name, length)
 		length = r.varint()
 		switch {
-		case string(r.name.Bytes()) != r.header:
+		case r.name.String() != r.header:
 			r.skip(length)
 		case length < 0:
 			value = nil

@@ -53,6 +53,13 @@ func (f *fencing) begin() {
 	notify(f.wake)
 }
 
+// unfence forgets what kept a session from being fenced. The mutex is held.
+func (p *Publisher) unfence() {
+	if p.transactional() {
+		p.refusal = ""
+	}
+}
+
 // mayRead reports whether partitions may be read: what an earlier process has sent
 // is in them, or will be refused. If not, wait is when to ask again, 0 when the lanes
 // are woken. The mutex is held.

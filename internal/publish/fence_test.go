@@ -33,7 +33,7 @@ type coordinator struct {
 
 func (c *coordinator) Ping(context.Context) error { return nil }
 
-func (c *coordinator) InitTransactional(ctx context.Context, id string, known broker.Producer) (broker.Producer, error) {
+func (c *coordinator) InitTransactional(ctx context.Context, _ string, known broker.Producer) (broker.Producer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked = append(c.asked, known)
@@ -470,13 +470,18 @@ func TestFenceDenied(t *testing.T) {
 	})
 }
 
-// TestFenceNewSessionAtOnce: a new session does not wait out the pauses of the one before.
+// TestFenceNewSessionAtOnce: a new session does not wait out the pauses of the one
+// before, and what kept that one from sending is no problem of an instance without one.
 func TestFenceNewSessionAtOnce(t *testing.T) {
 	t.Parallel()
 	c := known()
 	c.errs = []error{kafka.TransactionalIDAuthorizationFailed}
 	runFence(t, c, func(r *fenceRig) {
 		r.begin()
+		r.End()
+		if got := r.problems(); got != "" {
+			t.Errorf("problems without a session: %s", got)
+		}
 		r.begin()
 		r.want(newSequence(), 5, 0)
 	})

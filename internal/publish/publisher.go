@@ -229,6 +229,7 @@ func (p *Publisher) End() {
 	}
 	p.session.end()
 	p.session = nil
+	p.unfence()
 	for _, t := range p.topics {
 		t.end()
 	}
