@@ -222,14 +222,14 @@ func (m *modelBroker) Produce(ctx context.Context, topic string, partition int, 
 	if len(p.faults) > 0 {
 		f, p.faults = p.faults[0], p.faults[1:]
 	}
-	hold := p.hold
+	hold, latency := p.hold, m.latency
 	m.mu.Unlock()
 	if hold != nil {
 		if err := wait(ctx, hold, requestTimeout); err != nil {
 			f = requestLost
 		}
 	}
-	err := wait(ctx, nil, m.latency)
+	err := wait(ctx, nil, latency)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil && ctx.Err() != nil {

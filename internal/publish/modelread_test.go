@@ -13,7 +13,10 @@ import (
 
 // reader returns the partition for a request that reads it, or that request's error.
 func (m *modelBroker) reader(ctx context.Context, topic string, partition int) (*modelPartition, error) {
-	if err := wait(ctx, nil, m.latency); err != nil && ctx.Err() != nil {
+	m.mu.Lock()
+	latency := m.latency
+	m.mu.Unlock()
+	if err := wait(ctx, nil, latency); err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	m.mu.Lock()

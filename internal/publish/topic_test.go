@@ -398,7 +398,8 @@ func TestGrowthWaitsForTheAnchor(t *testing.T) {
 				r.restart(20)
 				row(20)
 				if growBefore {
-					r.m.latency = 3 * time.Second // The reading takes longer than the look.
+					// The reading takes longer than the look.
+					r.locked(func(*modelPartition) { r.m.latency = 3 * time.Second })
 				}
 				r.settle(100 * time.Millisecond)
 				r.m.grow("t", 6)
@@ -408,7 +409,7 @@ func TestGrowthWaitsForTheAnchor(t *testing.T) {
 					r.p.Passed(commitAt(i + 1))
 				}
 				r.settle(time.Minute)
-				r.m.latency = time.Millisecond
+				r.locked(func(*modelPartition) { r.m.latency = time.Millisecond })
 				r.wantNoReset()
 				r.settle(10 * time.Second)
 				for i := 40; i < 80; i++ {
