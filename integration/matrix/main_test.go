@@ -47,9 +47,13 @@ func TestFailureMatrix(t *testing.T) {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	st := &stage{}
+	st, started := &stage{}, make(chan struct{})
 	var err error
-	if st.proxy, err = proxy.New(func() string { return st.kafka.AddrsOf(localstack.Proxied)[0] }); err != nil {
+	st.proxy, err = proxy.New(func() string {
+		<-started
+		return st.kafka.AddrsOf(localstack.Proxied)[0]
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.proxy.Close() })
@@ -58,6 +62,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.kafka.Close() })
+	close(started)
 	return st
 }
 

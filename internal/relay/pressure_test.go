@@ -1,0 +1,61 @@
+package relay
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// A relay that has no room for more rows stops reading and keeps its connection,
+// however long that lasts: the server's answers, which it does not see then, are not
+// waited for.
+func TestFullMemoryKeepsTheConnection(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t, newBrokers(), io.Discard)
+	fake := newFakeServer(t, r)
+	r.cfg.WAL.WALSenderTimeout = time.Second
+	s, server := acquired(t, r, fake)
+	if err := s.begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	running(t, s)
+	go func() { // until nobody reads any more
+		server.relation("outbox", outboxColumns...)
+		server.begin(0x9000)
+		for i := range 64 {
+			server.order(pglogrepl.LSN(0x8000+i), strings.Repeat("x", 1<<20))
+		}
+	}()
+	waitFor(t, r.publisher.Blocked)
+	before, _ := server.count()
+	waitFor(t, func() bool { // twelve are sent in a wal_sender_timeout
+		n, gone := server.count()
+		return gone || n >= before+20
+	})
+	if _, gone := server.count(); gone || !s.stream.Alive() || !r.publisher.Blocked() {
+		t.Errorf("the connection is gone: %v; alive: %v; blocked: %v", gone, s.stream.Alive(), r.publisher.Blocked())
+	}
+}
+
+// silentKafka gives no answer.
+type silentKafka struct{}
+
+func (silentKafka) Ping(context.Context) error { return io.ErrUnexpectedEOF }
+
+// The slot is asked for only once Kafka has answered: an instance that cannot publish
+// would else take it from one that can.
+func TestKafkaComesBeforeTheSlot(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t, newBrokers(), io.Discard)
+	server := newFakeServer(t, r)
+	r.kafka = silentKafka{}
+	ran(t, r)
+	waitFor(t, func() bool { return len(r.Status().Problems) > 1 || len(server.senders) > 0 })
+	if len(server.senders) > 0 {
+		t.Error("the slot is taken")
+	}
+}
