@@ -45,7 +45,7 @@ func TestPartitionsAddedWhileResuming(t *testing.T) {
 	r := s.Start(s.settings)
 	s.Grow(s.topics[0], 6)
 	r.WaitOutput("more partitions", patience)
-	s.settled(s.within)
+	s.settled(s.after)
 	s.settled(s.write(keys))
 	s.complete()
 }
@@ -56,7 +56,7 @@ func TestPartitionsAddedBeforeTheCrash(t *testing.T) {
 	s.slow()
 	r := s.Start(s.settings)
 	s.settled(s.write(settledRows))
-	s.within = s.write(rows)
+	s.after = s.write(rows)
 	s.Grow(s.topics[0], 6)
 	testenv.Until(t, patience, func(context.Context) error {
 		if !slices.ContainsFunc(s.read(nil), func(r record) bool { return r.count == 6 }) {
