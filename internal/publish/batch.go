@@ -47,7 +47,8 @@ type batch struct {
 	records  int    // bytes of all records before compression
 	payload  []byte // the compressed records, nil without compression
 	// first and last are the rows' positions, last the one that counts as settled.
-	last position.Position
+	last     position.Position
+	lastHash uint64 // of the message id of the last row
 
 	// producer, epoch and sequence number the first row.
 	producer int64
@@ -108,7 +109,7 @@ func (b *batch) collect(q *queue, maxBytes, maxRows int) {
 		b.pieces = append(b.pieces, piece{prefixEnd: len(b.prefixes), body: r.body})
 		b.records += whole
 		newest = max(newest, r.time)
-		b.last = r.pos
+		b.last, b.lastHash = r.pos, r.idHash
 		b.n++
 	}
 	h := b.header[:]

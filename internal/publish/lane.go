@@ -40,16 +40,17 @@ type lane struct {
 
 	queue    queue
 	sequence *sequence
-	// settled is the lane's last settled row; rows of a comparable session at or
-	// below it are settled already. It is never merely queued.
-	settled position.Position
-	batch   *batch // the batch being sent, nil between batches
+	// settled is the lane's last settled row, never one that is merely queued, and
+	// settledHash the hash of its message id. In the next session it is an anchor.
+	settled     position.Position
+	settledHash uint64
+	batch       *batch // the batch being sent, nil between batches
 	// todo is what has to be read before the next batch; readSince is since when that
 	// has been due.
 	todo      reading
 	readSince time.Time
-	// anchor is what the last reading has found and is not proved; there is no batch
-	// meanwhile.
+	// anchor is the highest row known to be in the partition, if the server is to send
+	// it again and has not yet.
 	anchor *anchor
 	// known means that of the lane's rows no other than the settled ones are in the
 	// partition up to the last offset of its sequence.
@@ -318,7 +319,7 @@ func (l *lane) acknowledge(b *batch, base int64, now time.Time) {
 	expected := l.sequence.last + 1
 	l.sequence.last = base + int64(b.n) - 1
 	if !b.foreign {
-		l.settled, l.known = b.last, true
+		l.arrived(b)
 		if b.probe {
 			l.follows(b, expected, base)
 		}
@@ -332,6 +333,17 @@ func (l *lane) acknowledge(b *batch, base int64, now time.Time) {
 	l.drop(n)
 	notify(l.p.settled)
 	l.topic.regroup()
+}
+
+// arrived notes that the rows of a batch are in the partition. Those of a past session
+// the server sends again.
+func (l *lane) arrived(b *batch) {
+	l.known = true
+	if s := l.p.session; s != nil && s != b.session {
+		l.expect(b.last, b.lastHash, nothing)
+		return
+	}
+	l.settled, l.settledHash = b.last, b.lastHash
 }
 
 // follows looks whether the first batch after a reading follows what was read.
@@ -417,11 +429,11 @@ func (l *lane) drop(n int) {
 
 // oldest is the sequence of the session's first unsettled row, 0 if there is none.
 func (l *lane) oldest() uint64 {
-	if b := l.batch; b != nil && b.session != l.p.session {
-		return l.queue.seqAt(b.n)
-	}
 	if a := l.anchor; a != nil && a.held != 0 {
 		return a.held
+	}
+	if b := l.batch; b != nil && b.session != l.p.session {
+		return l.queue.seqAt(b.n)
 	}
 	return l.queue.oldest()
 }
@@ -432,8 +444,11 @@ func (l *lane) idle() bool { return l.batch == nil && l.queue.len() == 0 && l.an
 // end drops what belongs to the session that is over: everything but a batch that
 // was written, or is just being written.
 func (l *lane) end() {
-	if l.anchor != nil || l.lost || l.todo.purpose == between {
+	if l.lost || l.todo.purpose == between {
 		l.known = false
+	}
+	if a := l.anchor; a != nil {
+		l.settled, l.settledHash = a.pos, a.idHash // To be proved in the next session.
 	}
 	if l.todo.purpose == search || l.todo.purpose == repeated {
 		l.past(l.batch)
@@ -465,7 +480,6 @@ func (l *lane) giveUp() {
 		l.release()
 	}
 	l.sequence.last = -1
-	l.sequence.last = -1
 	l.drop(l.queue.len())
 	l.gone = true
 	l.signal()
@@ -473,17 +487,20 @@ func (l *lane) giveUp() {
 
 // begin prepares the lane for a new session: with what it has settled, if that
 // means something there, else as new.
-func (l *lane) begin(same bool, walEnd lsn) {
-	if !same || l.settled.Commit > walEnd {
-		l.settled, l.sequence.last = position.Position{}, -1
-		l.known, l.owes = false, false
-	}
-	if b := l.batch; b != nil && (!same || b.last.Commit > walEnd) {
-		b.foreign = true
-	}
+func (l *lane) begin(same bool) {
 	l.todo, l.probing = reading{purpose: opening}, false
 	l.maxBytes, l.maxRows = 0, 0
 	l.retryAt = time.Time{}
 	l.backoff.reset()
+	settled, hash := l.settled, l.settledHash
+	l.settled, l.settledHash = position.Position{}, 0
+	if same {
+		l.expect(settled, hash, nothing)
+	} else {
+		l.sequence.last, l.known, l.owes = -1, false, false
+		if l.batch != nil {
+			l.batch.foreign = true
+		}
+	}
 	l.signal()
 }

@@ -212,7 +212,7 @@ func (p *Publisher) Begin(s Session) {
 	p.identity = p.session.identity()
 	p.fence.begin()
 	for _, t := range p.topics {
-		t.begin(same, s.WALEnd)
+		t.begin(same)
 	}
 }
 
@@ -281,7 +281,6 @@ func (p *Publisher) Publish(ctx context.Context, r *Record) error {
 	q.push(row)
 	p.rows++
 	if l != nil {
-		t.last = r.Position
 		if r.More {
 			l.hold()
 		} else {

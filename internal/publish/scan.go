@@ -69,6 +69,9 @@ func (s *scan) run(ctx context.Context) error {
 
 // done reports that what lies further back does not count.
 func (s *scan) done() bool {
+	if s.purpose == glance {
+		return s.records > 0
+	}
 	return s.below && s.purpose == opening || s.spent() || s.records >= s.p.cfg.ResumeMaxRecords
 }
 

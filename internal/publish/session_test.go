@@ -3,8 +3,11 @@ package publish_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
+
+	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/publish"
 )
@@ -111,15 +114,14 @@ func TestLostWhileSealing(t *testing.T) {
 	})
 }
 
-// TestOtherHistory: after a change of identity, or when the server's WAL ends before
-// what was settled, rows at the same positions are other rows.
+// TestOtherHistory: after a change of identity rows at the same positions are other
+// rows.
 func TestOtherHistory(t *testing.T) {
 	tests := map[string]func(s *publish.Session){
 		"system":      func(s *publish.Session) { s.SystemID = "other" },
 		"timeline":    func(s *publish.Session) { s.Timeline++ },
 		"history":     func(s *publish.Session) { s.History++ },
 		"fingerprint": func(s *publish.Session) { s.Fingerprint++ },
-		"restored":    func(s *publish.Session) { s.WALEnd = 1001 },
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -139,13 +141,65 @@ func TestOtherHistory(t *testing.T) {
 		run(t, publish.Config{}, newModel("t", 1), func(r *rig) {
 			r.put(3)
 			r.drain(time.Second)
-			r.session.WALEnd = 1002
+			r.session.WALEnd = 1003
 			r.begin()
 			r.replay(1)
 			r.drain(time.Second)
 			r.wantValues("t", 0, "0 1 2")
+			r.wantNoReset()
 		})
 	})
+}
+
+// TestRestoredWhileTheProcessLives: the server comes back with the same identity and
+// other rows at the positions that were acknowledged. They are published, behind an
+// alarm, however far the server's log has come by then.
+func TestRestoredWhileTheProcessLives(t *testing.T) {
+	other := func(r *rig, i int) *publish.Record {
+		record := r.record(i, "t", "key")
+		record.ID = []byte("other-" + strconv.Itoa(i))
+		record.Value = []byte("other" + strconv.Itoa(i))
+		return record
+	}
+	for name, tc := range map[string]struct {
+		walEnd pglogrepl.LSN
+		rows   []int
+		reason string
+	}{
+		"log not so far":    {1002, nil, "the server's log ended at 0/3EA when the slot was acquired"},
+		"another row":       {2000, []int{1, 2, 3}, "the server's row there is another one"},
+		"a row beyond":      {2000, []int{1, 5}, "the server sent the row at 0/3ED/0/9/r0 first"},
+		"nothing more came": {2000, []int{1}, "the server has sent everything up to 0/7D0 without it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, publish.Config{}, newModel("t", 1), func(r *rig) {
+				r.put(3) // Positions 1000 to 1002.
+				r.drain(time.Second)
+				r.session.WALEnd = tc.walEnd
+				r.begin()
+				for _, i := range tc.rows {
+					r.publish(other(r, i))
+				}
+				if len(tc.rows) > 0 {
+					if oldest, any := r.p.Oldest(); !any || oldest != 1 {
+						t.Errorf("Oldest = %d, %t", oldest, any)
+					}
+					r.p.Passed(2000)
+				}
+				r.wantHistoryError(tc.reason)
+				r.session.History++
+				r.session.WALEnd = 2000
+				r.begin()
+				want := "0 1 2"
+				for _, i := range tc.rows {
+					r.publish(other(r, i))
+					want += " other" + strconv.Itoa(i)
+				}
+				r.drain(time.Minute)
+				r.wantValues("t", 0, want)
+			})
+		})
+	}
 }
 
 // TestUndecidedOfOtherHistory: a batch written before the history changed is brought
@@ -153,7 +207,7 @@ func TestOtherHistory(t *testing.T) {
 func TestUndecidedOfOtherHistory(t *testing.T) {
 	for name, change := range map[string]func(s *publish.Session){
 		"timeline": func(s *publish.Session) { s.Timeline++ },
-		"restored": func(s *publish.Session) { s.WALEnd = 1000 },
+		"history":  func(s *publish.Session) { s.History++ },
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newModel("t", 1)

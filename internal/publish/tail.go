@@ -23,6 +23,9 @@ const (
 	// opening: rows that the server sends again may have been published, by an
 	// earlier process or by a batch of a past session that was given up.
 	opening
+	// glance: nothing that the server sends can have been published. But records of a
+	// later timeline say that it is not the primary any more.
+	glance
 	// between: the first batch after a reading does not follow what was read, so
 	// somebody has written between the two.
 	between
@@ -45,14 +48,15 @@ type reading struct {
 }
 
 // anchor is the highest position of the lane's own rows that was found in its
-// partition. That rows at or below it are there is no more than likely: positions
-// are used again after a restore, and tools copy records with their headers. So they
-// are passed over provisionally, and hold the watermark, until the anchor's own row
-// comes by in this lane.
+// partition, or acknowledged in a past session. That rows at or below it are there is
+// no more than likely: positions are used again after a restore, also one in the
+// middle of the process's life, and tools copy records with their headers. So they are
+// passed over provisionally, and hold the watermark, until the anchor's own row comes
+// by in this lane.
 type anchor struct {
 	pos    position.Position
 	idHash uint64
-	found  purpose // of the reading
+	found  purpose // of the reading, nothing for what was acknowledged
 	// held is the lowest sequence of the rows passed over, 0 while there is none.
 	held uint64
 	rows int // passed over
@@ -68,9 +72,16 @@ func (l *lane) due() bool {
 		return l.todo.purpose != nothing
 	case l.batch != nil || l.queue.len() == 0:
 		return false // A batch of a past session is decided first.
-	case !l.owes && (!p.cfg.Resume || l.queue.at(0).pos.Commit >= p.session.WALEnd):
+	case l.owes:
+	case !p.cfg.Resume:
 		l.todo = reading{}
 		return false
+	case l.queue.at(0).pos.Commit >= p.session.WALEnd:
+		if l.known {
+			l.todo = reading{}
+			return false
+		}
+		l.todo.purpose = glance
 	}
 	l.todo.from, l.todo.to = -1, -1
 	if l.known {
@@ -156,20 +167,35 @@ func (l *lane) placed(r reading, f *found, now time.Time) {
 	case between:
 		l.p.metrics.duplicates.Add(float64(f.copies))
 		l.probing = f.ours // The one who wrote may be about to write again.
+	case glance:
+		l.sequence.last, l.known = f.end-1, true
+		return
 	default:
 		l.sequence.last, l.known, l.owes = f.end-1, true, false
 		l.probing = true
 	}
-	s := r.session
+	if f.ours && f.pos.Compare(l.settled) > 0 {
+		l.expect(f.pos, f.idHash, r.purpose)
+	}
+}
+
+// expect makes a row that is in the partition the lane's anchor, if it is the highest
+// one and the server will send it again.
+func (l *lane) expect(pos position.Position, idHash uint64, found purpose) {
+	s, a := l.p.session, l.anchor
 	switch {
-	case !f.ours || f.pos.Commit < s.Start || f.pos.Compare(l.settled) <= 0:
-		return // Nothing that will come is there.
-	case f.pos.Commit >= s.WALEnd && (r.purpose == opening || !l.has(f.pos)):
-		l.unlike(now, "it holds the position %s, but the server's log ended at %s when the slot was acquired", f.pos, s.WALEnd)
+	case pos.IsZero(), pos.Commit < s.Start, a != nil && pos.Compare(a.pos) <= 0:
+		return
+	case pos.Commit >= s.WALEnd && (found == opening || found == nothing || !l.has(pos)):
+		l.unlike(time.Now(), "it holds the position %s, but the server's log ended at %s when the slot was acquired", pos, s.WALEnd)
 		return
 	}
-	l.anchor = &anchor{pos: f.pos, idHash: f.idHash, found: r.purpose}
-	l.p.await(f.pos.Commit)
+	next := &anchor{pos: pos, idHash: idHash, found: found}
+	if a != nil {
+		next.held, next.rows = a.held, a.rows
+	}
+	l.anchor = next
+	l.p.await(pos.Commit)
 	l.topic.postpone()
 }
 
@@ -235,8 +261,10 @@ func (l *lane) proved(a *anchor) {
 	if a.found == opening {
 		l.p.metrics.resumed.Inc()
 	}
-	l.p.metrics.skipped.Add(float64(a.rows + 1))
-	l.settled, l.anchor = a.pos, nil
+	if a.found != nothing {
+		l.p.metrics.skipped.Add(float64(a.rows + 1))
+	}
+	l.settled, l.settledHash, l.anchor = a.pos, a.idHash, nil
 }
 
 func (l *lane) unproved(format string, args ...any) {

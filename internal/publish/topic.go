@@ -29,13 +29,15 @@ type topic struct {
 	// queue holds rows that no lane can take yet: the topic is not known, does not
 	// exist, or is about to change its partition count. It counts as a lane.
 	queue queue
-	// last is the last row of this session that was given to a lane. Once all lanes
-	// are empty every row of the topic up to it is settled.
-	last position.Position
 	// grown is the higher partition count that is used once all lanes are empty.
 	grown int
 	// smaller counts the looks in a row that found fewer partitions than in use.
 	smaller int
+	// absent counts the looks that did not find a topic which was there. One may be the
+	// answer of a broker that has just started; after two the topic that is found then
+	// is another one, remade.
+	absent int
+	remade bool
 	// givenUp means that lanes were given up in this session: rows wait for the next
 	// one. lost is the lowest sequence of the rows that went with them, which holds
 	// the watermark until then.
@@ -83,10 +85,16 @@ func (t *topic) stamp(pos position.Position, idHash uint64) position.Stamp {
 // looked acts on what a look at the metadata has found.
 func (t *topic) looked(partitions int, err error, now time.Time) {
 	missing := errors.Is(err, broker.ErrUnknownTopic)
+	if missing && t.partitions > 0 {
+		t.absent++
+	}
 	if err != nil {
 		t.trouble(err.Error(), missing, now)
 		return
 	}
+	t.remade = t.remade || t.absent >= 2
+	t.absent = 0
+	t.mourn()
 	switch {
 	case partitions < t.partitions:
 		t.smaller++
@@ -107,9 +115,21 @@ func (t *topic) looked(partitions int, err error, now time.Time) {
 	t.regroup()
 }
 
-// regroup takes a new partition count into use once all lanes are empty. Every lane
-// starts at the topic's last settled row: a lane's own says nothing about keys that
-// another one has held.
+// mourn has the session end when the topic was deleted and made again: what was
+// acknowledged on the one before is gone.
+func (t *topic) mourn() {
+	if !t.remade || t.p.session == nil {
+		return
+	}
+	t.remade = false
+	for _, l := range t.lanes {
+		l.unlike(time.Now(), "the topic was deleted and made again")
+	}
+}
+
+// regroup takes a new partition count into use once all lanes are empty: every row
+// read so far is settled. What a lane has settled says nothing about keys that another
+// one has held, so it is forgotten.
 func (t *topic) regroup() {
 	if t.grown == 0 || t.givenUp {
 		return
@@ -124,7 +144,7 @@ func (t *topic) regroup() {
 		t.lanes = append(t.lanes, newLane(t, len(t.lanes)))
 	}
 	for _, l := range t.lanes {
-		l.settled, l.known, l.todo = t.last, false, reading{purpose: opening}
+		l.settled, l.known, l.todo = position.Position{}, false, reading{purpose: opening}
 	}
 	t.handOver()
 }
@@ -151,7 +171,6 @@ func (t *topic) handOver() {
 		r := t.queue.at(i)
 		t.stamp(r.pos, r.idHash).AppendText(r.body[r.stampAt:r.stampAt])
 		t.p.budget.move(&t.queue, &t.lanes[partitionOf(r.keyHash, t.partitions)].queue, *r)
-		t.last = r.pos
 	}
 	t.queue.pop(t.queue.len())
 	t.wake()
@@ -204,17 +223,22 @@ func (t *topic) oldest() uint64 {
 
 func (t *topic) end() {
 	t.dropWaiting()
-	t.last, t.givenUp, t.lost = position.Position{}, false, 0
+	t.givenUp, t.lost = false, 0
 	for _, l := range t.lanes {
 		l.end()
 	}
 	t.regroup()
 }
 
-func (t *topic) begin(same bool, walEnd lsn) {
+func (t *topic) begin(same bool) {
 	for _, l := range t.lanes {
-		l.begin(same, walEnd)
+		l.begin(same)
 	}
+	if t.anchored() {
+		t.postpone()
+	}
+	t.remade = t.remade && same
+	t.mourn()
 }
 
 // trouble notes why the topic is not as it should be, and says it once it has
