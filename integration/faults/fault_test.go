@@ -38,6 +38,7 @@ var faults = []fault{
 	{"broker: SIGSTOP", (*pair).freezeBroker},
 	{"brokers: rolling restart", (*pair).rollBrokers},
 	{"brokers: killed all at once", (*pair).killBrokers},
+	{"brokers and relays: killed all at once", func(p *pair) string { return p.killBoth() + ", " + p.killBrokers() }},
 
 	{"link to PostgreSQL: reset", func(p *pair) string { return p.reset(p.postgresLink()) }},
 	{"link to PostgreSQL: cut", func(p *pair) string { return p.spoil(p.postgresLink(), (*proxy.Proxy).Cut) }},

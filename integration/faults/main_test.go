@@ -19,6 +19,7 @@ import (
 var (
 	seed     = flag.Uint64("faults.seed", 1, "decides the workload and the faults")
 	duration = flag.Duration("faults.duration", 2*time.Minute, "how long TestLab goes on with faults")
+	only     = flag.String("faults.only", "", "part of the names of the faults that TestLab is to keep to")
 	rate     = flag.Int("faults.rate", 2500, "most rows per second of the workload")
 	kills    = flag.Int("faults.kills", 12, "rounds of TestKillRounds that count")
 	zombies  = flag.Int("faults.zombies", 3, "rounds of TestZombieRounds")

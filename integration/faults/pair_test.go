@@ -3,7 +3,9 @@ package faults_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,10 +22,11 @@ func TestLab(t *testing.T) {
 		p.relays[i] = l.start(never, nil)
 	}
 	p.recover()
+	known := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return !strings.Contains(f.name, *only) })
 	recoveries, deck := times{}, []fault{}
-	for end := time.Now().Add(*duration); time.Now().Before(end) && !t.Failed(); {
+	for end := time.Now().Add(*duration); time.Now().Before(end) && len(known) > 0 && !t.Failed(); {
 		if len(deck) == 0 {
-			deck = slices.Clone(faults)
+			deck = slices.Clone(known)
 			l.random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 		}
 		f := deck[0]
@@ -50,22 +53,43 @@ type pair struct {
 	relays [2]*relay
 }
 
-// recover waits until one of the relays streams, and returns how long that took. A relay must not end by itself.
+// recover waits until one of the relays leads, is ready, and the slot's position moves, and returns how long that took.
+// A relay must not end by itself.
 func (p *pair) recover() time.Duration {
 	p.t.Helper()
 	began := time.Now()
+	var before, now uint64
 	testenv.Until(p.t, patience, func(ctx context.Context) error {
-		for _, r := range p.relays {
-			if !r.running() {
-				p.t.Fatalf("%s has ended by itself:\n%s", r.name, tail(r.Output()))
+		if slices.IndexFunc(p.relays[:], func(r *relay) bool { return r.look(ctx) && leading(r.seen) }) < 0 {
+			for _, r := range p.relays {
+				if !r.running() {
+					p.t.Fatalf("%s has ended by itself:\n%s", r.name, tail(r.Output()))
+				}
 			}
-			if r.look(ctx) && leading(r.seen) {
-				return nil
-			}
+			return errors.New("no relay is a leader that is ready")
 		}
-		return errors.New("no relay is a leader that is ready")
+		var err error
+		if now, err = p.confirmed(ctx); err == nil && before == 0 {
+			before = now
+		}
+		if err == nil && now <= before {
+			err = fmt.Errorf("the confirmed position stays at %X", now)
+		}
+		return err
 	})
 	return time.Since(began)
+}
+
+// confirmed returns the slot's confirmed position.
+func (l *lab) confirmed(ctx context.Context) (lsn uint64, err error) {
+	conn, err := l.connect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close(ctx)
+	err = conn.QueryRow(ctx, `SELECT (confirmed_flush_lsn - '0/0'::pg_lsn)::bigint FROM pg_replication_slots WHERE slot_name = $1`,
+		l.env.Slot).Scan(&lsn)
+	return lsn, err
 }
 
 // leader returns the index of the relay that leads. Before a takeover is complete it may be either.

@@ -53,7 +53,7 @@ type zombieLab struct {
 // stall is a way to make a zombie.
 type stall struct {
 	name  string
-	kind  string // of death, as the takeovers count it
+	kind  string // of death, as the takeovers count it; empty where nobody knows when it was
 	begin func(z *zombieLab)
 	early bool // what is on the way arrives while the standby takes over
 }
@@ -64,7 +64,7 @@ var stalls = []stall{
 		z.hold(proxy.ToServer)
 		z.freeze()
 	}},
-	{name: "stopped before it notes an acknowledgement", kind: "stopped", begin: (*zombieLab).freezeAtPoint},
+	{name: "stopped before it notes an acknowledgement", begin: (*zombieLab).freezeAtPoint},
 	{name: "cut off from PostgreSQL", kind: "black hole", begin: func(z *zombieLab) { z.toPostgres.Stall(proxy.Both) }},
 	{name: "stopped, its requests arrive late", kind: "stopped", begin: func(z *zombieLab) {
 		z.hold(proxy.ToServer)
@@ -141,7 +141,9 @@ func (z *zombieLab) round(n int) {
 	}
 	z.waitFor(z.standby, "leading", leading)
 	took := time.Since(began)
-	z.takeovers.add(how.kind, took)
+	if how.kind != "" {
+		z.takeovers.add(how.kind, took)
+	}
 	pause(z.t.Context(), z.between(100*time.Millisecond, time.Second))
 	z.heal()
 	z.leader.Signal(syscall.SIGCONT)
