@@ -103,6 +103,31 @@ func TestServerFaults(t *testing.T) {
 	o.start()
 }
 
+// A relay that is halted holds the slot, but not the shutdown of its server, which waits for whoever has not confirmed
+// everything.
+func TestFastShutdownWhileHalted(t *testing.T) {
+	t.Parallel()
+	o := newOwn(t, nil)
+	env := testenv.New(t, testenv.OnPostgres(o.pg))
+	succeeds(t, env, nil, "migrate", "up", "--config", env.WriteConfig(nil))
+	env.Exec(`SELECT pg_create_logical_replication_slot('` + env.Slot + `', 'pgoutput')`)
+	insert(t, env, "too early") // for the publication: it cannot be decoded, which 18 tells with a notice only
+	env.Exec(`CREATE PUBLICATION ` + env.Publication + ` FOR TABLE public.outbox WITH (publish = 'insert')`)
+	prepare(t, env)
+	r := env.StartRelay(testenv.RelayOptions{})
+	notReady(t, r, patience, "role: leader", "the publication did not exist when they were written")
+	if slot(t, env, "active") != "true" {
+		t.Error("the slot is let go")
+	}
+	began := time.Now()
+	o.stop()
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("the server takes %v to stop, want at most 3s", took)
+	}
+	o.start()
+	stop(t, r)
+}
+
 // On a server where nothing else happens --once ends, also where the log has just begun a new page.
 func TestOnceOnAnIdleServer(t *testing.T) {
 	t.Parallel()
