@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/broker"
 )
 
 // A relay that has no room for more rows stops reading and keeps its connection,
@@ -44,7 +46,9 @@ func TestFullMemoryKeepsTheConnection(t *testing.T) {
 // silentKafka gives no answer.
 type silentKafka struct{}
 
-func (silentKafka) Ping(context.Context) error { return io.ErrUnexpectedEOF }
+func (silentKafka) Ping(context.Context) error {
+	return &broker.Error{Op: "reach kafka", Err: io.ErrUnexpectedEOF}
+}
 
 // The slot is asked for only once Kafka has answered: an instance that cannot publish
 // would else take it from one that can.
@@ -54,7 +58,11 @@ func TestKafkaComesBeforeTheSlot(t *testing.T) {
 	server := newFakeServer(t, r)
 	r.kafka = silentKafka{}
 	ran(t, r)
-	waitFor(t, func() bool { return len(r.Status().Problems) > 1 || len(server.senders) > 0 })
+	waitFor(t, func() bool {
+		var out Status
+		r.state.fill(&out)
+		return strings.Contains(strings.Join(out.Problems, "\n"), "reach kafka") || len(server.senders) > 0
+	})
 	if len(server.senders) > 0 {
 		t.Error("the slot is taken")
 	}
