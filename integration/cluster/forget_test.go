@@ -92,15 +92,17 @@ func TestUncleanElection(t *testing.T) {
 func TestNumbersRefused(t *testing.T) {
 	for _, code := range []*kerr.Error{kerr.OutOfOrderSequenceNumber, kerr.DuplicateSequenceNumber, kerr.UnknownProducerID} {
 		for _, appended := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d appended %t", code.Code, appended), func(t *testing.T) {
-				t.Parallel()
-				numbersRefused(t, code, appended)
-			})
+			for _, fence := range []string{"", "relay"} {
+				t.Run(fmt.Sprintf("%d appended %t fence %t", code.Code, appended, fence != ""), func(t *testing.T) {
+					t.Parallel()
+					numbersRefused(t, code, appended, fence)
+				})
+			}
 		}
 	}
 }
 
-func numbersRefused(t *testing.T, code *kerr.Error, appended bool) {
+func numbersRefused(t *testing.T, code *kerr.Error, appended bool, fence string) {
 	fake, err := localstack.StartFake(1)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +110,10 @@ func numbersRefused(t *testing.T, code *kerr.Error, appended bool) {
 	defer fake.Close()
 	s := scene.New(t, fake.Addrs())
 	topic := s.CreateTopic("order", 1)
-	r := s.Start(nil)
+	if fence != "" {
+		s.Fence(fence) // So that the relay is not the first to use the id, and has somebody to fence.
+	}
+	r := s.Start(testenv.Settings{"kafka.transactional_id": fence})
 	s.Settled(s.Insert("order", "k", scene.Counted(1, 10)...))
 	produce := kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic}
 	if appended {

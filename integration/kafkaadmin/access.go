@@ -1,7 +1,12 @@
 package kafkaadmin
 
 import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
 // Grant allows the user an operation on a topic.
@@ -60,4 +65,19 @@ func (a *Admin) ProducerQuota(bytesPerSecond float64) {
 	response, err := request.RequestWith(a.context(), a.client)
 	a.try("set quota", err, 0, nil)
 	a.try("set quota", nil, response.Entries[0].ErrorCode, response.Entries[0].ErrorMessage)
+}
+
+// Fence raises the epoch of a transactional id, as a producer does that begins to use it.
+func (a *Admin) Fence(transactionalID string) {
+	a.t.Helper()
+	request := kmsg.NewPtrInitProducerIDRequest()
+	request.TransactionalID, request.TransactionTimeoutMillis = new(transactionalID), 60_000
+	request.ProducerID, request.ProducerEpoch = -1, -1
+	testenv.Until(a.t, patience, func(ctx context.Context) error {
+		response, err := request.RequestWith(ctx, a.client)
+		if err != nil {
+			return err
+		}
+		return kerr.ErrorForCode(response.ErrorCode)
+	})
 }
