@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"strings"
@@ -115,9 +116,7 @@ func (s *site) start(settings testenv.Settings) {
 func (s *site) launch(settings testenv.Settings) {
 	s.t.Helper()
 	all := testenv.Settings{"postgres.wal_sender_timeout": "3s"}
-	for name, value := range settings {
-		all[name] = value
-	}
+	maps.Copy(all, settings)
 	s.relay = s.StartRelay(testenv.RelayOptions{Settings: all})
 }
 
