@@ -150,20 +150,3 @@ func codeName(code int) string {
 	}
 	return strings.ReplaceAll(strings.ToLower(title), " ", "_")
 }
-
-// tooLarge reports whether the code is about the size of the batch.
-func tooLarge(code int) bool {
-	return kafka.Error(code) == kafka.MessageSizeTooLarge || kafka.Error(code) == kafka.RecordListTooLarge
-}
-
-// firstRefused is the index of the first record that the answer names, -1 if it
-// names none of n.
-func firstRefused(res broker.Produced, n int) int {
-	first := -1
-	for _, e := range res.RecordErrors {
-		if e.Index >= 0 && e.Index < n && (first < 0 || e.Index < first) {
-			first = e.Index
-		}
-	}
-	return first
-}

@@ -358,26 +358,6 @@ func (l *lane) follows(b *batch, expected, base int64) {
 	}
 }
 
-// maxShrunkRows ends the search for a refused row.
-const maxShrunkRows = 1 << 16
-
-// shrink has the next batch hold fewer rows after a refusal of one among several.
-func (l *lane) shrink(b *batch, o outcome, res broker.Produced) {
-	if first := firstRefused(res, b.n); first >= 0 {
-		// The rows before the first refused one, then that one alone.
-		l.maxRows = max(first, 1)
-	} else if tooLarge(res.Code) {
-		l.maxBytes = b.Size() / 2
-		if b.payload != nil {
-			l.maxBytes = (headerBytes + b.records) / 2
-		}
-	} else {
-		l.maxRows = b.n / 2
-	}
-	l.p.metrics.retry(o.reason)
-	l.release()
-}
-
 // charge counts the memory of the batch itself, once it is known. It never waits:
 // what it adds beyond the budget keeps the next rows out.
 func (l *lane) charge(b *batch) {

@@ -274,7 +274,7 @@ func (d *driver) check(repeats bool) error {
 		last[row.key] = at
 	}
 	if !repeats && copies != len(d.rows) {
-		return fmt.Errorf("%d copies of %d rows, history doubted: %v", copies, len(d.rows), d.doubted)
+		return fmt.Errorf("%d copies of %d rows, history doubted: %w", copies, len(d.rows), d.doubted)
 	}
 	return nil
 }

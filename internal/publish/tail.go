@@ -156,13 +156,13 @@ func (l *lane) learn(r reading, f *found, err error, now time.Time) {
 			l.unlike(now, "a batch was acknowledged at offset %d, below the last one at %d, and is there", r.from, l.sequence.last)
 		}
 	default:
-		l.placed(r, f, now)
+		l.placed(r, f)
 	}
 }
 
 // placed goes on behind what a reading has found. The next batch is one row: if
 // somebody else still writes, that is the most that is written twice.
-func (l *lane) placed(r reading, f *found, now time.Time) {
+func (l *lane) placed(r reading, f *found) {
 	switch r.purpose {
 	case between:
 		l.p.metrics.duplicates.Add(float64(f.copies))
