@@ -149,7 +149,7 @@ func (s *stage) noise() {
 func (s *stage) once(topic string, to int) {
 	s.t.Helper()
 	if again := s.firsts(topic, to); len(again) > 0 {
-		s.t.Errorf("%d of %d rows came again: %.300v", len(again), to, again)
+		s.t.Errorf("%d of %d rows came again: %.300s", len(again), to, fmt.Sprint(again))
 	}
 }
 
@@ -177,7 +177,7 @@ func (s *stage) firsts(topic string, to int) (again []int) {
 		firsts[i] = strings.TrimRight(firsts[i], "x")
 	}
 	if !slices.Equal(firsts, scene.Counted(1, to)) {
-		s.t.Errorf("first copies are not the rows 1 to %d in order: %.300v", to, firsts)
+		s.t.Errorf("first copies are not the rows 1 to %d in order: %.300s", to, fmt.Sprint(firsts))
 	}
 	return again
 }
