@@ -161,6 +161,39 @@ func TestPastTheHorizonAGlance(t *testing.T) {
 	})
 }
 
+// TestPastTheHorizonAnotherHistory: the server sends nothing that was published, but
+// the end of the partition shows that it should have.
+func TestPastTheHorizonAnotherHistory(t *testing.T) {
+	for name, tc := range map[string]struct {
+		start, walEnd int
+		reason        string
+	}{
+		"its log is not so far":      {1, 2, "the server's log ended at 0/3EA when the slot was acquired"},
+		"its log has come as far":    {1, 3, "the server sent the row at 0/3EB/0/9/r0 first"},
+		"all that was is confirmed":  {3, 3, ""},
+		"confirmed, and more beyond": {3, 9, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, resuming(), newModel("t", 1), func(r *rig) {
+				r.put(3)
+				r.drain(time.Second)
+				r.kill()
+				r.launch()
+				r.session.Start, r.session.WALEnd = commitAt(tc.start), commitAt(tc.walEnd)
+				r.begin()
+				r.put(1)
+				if tc.reason != "" {
+					r.wantHistoryError(tc.reason)
+					return
+				}
+				r.drain(time.Minute)
+				r.wantNoReset()
+				r.wantValues("t", 0, sequenceOf(0, 4))
+			})
+		})
+	}
+}
+
 // TestResumeOff: everything that was not confirmed is published again, unread.
 func TestResumeOff(t *testing.T) {
 	run(t, publish.Config{}, newModel("t", 1), func(r *rig) {

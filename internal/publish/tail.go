@@ -23,8 +23,8 @@ const (
 	// opening: rows that the server sends again may have been published, by an
 	// earlier process or by a batch of a past session that was given up.
 	opening
-	// glance: nothing that the server sends can have been published. But records of a
-	// later timeline say that it is not the primary any more.
+	// glance: nothing that the server sends can have been published. But what is at the
+	// end may say that this is not the primary any more, or another history.
 	glance
 	// between: the first batch after a reading does not follow what was read, so
 	// somebody has written between the two.
@@ -169,7 +169,6 @@ func (l *lane) placed(r reading, f *found) {
 		l.probing = f.ours // The one who wrote may be about to write again.
 	case glance:
 		l.sequence.last, l.known = f.end-1, true
-		return
 	default:
 		l.sequence.last, l.known, l.owes = f.end-1, true, false
 		l.probing = true
@@ -186,7 +185,7 @@ func (l *lane) expect(pos position.Position, idHash uint64, found purpose) {
 	switch {
 	case pos.IsZero(), pos.Commit < s.Start, a != nil && pos.Compare(a.pos) <= 0:
 		return
-	case pos.Commit >= s.WALEnd && (found == opening || found == nothing || !l.has(pos)):
+	case pos.Commit >= s.WALEnd && (found != between && found != search || !l.has(pos)):
 		l.unlike(time.Now(), "it holds the position %s, but the server's log ended at %s when the slot was acquired", pos, s.WALEnd)
 		return
 	}
