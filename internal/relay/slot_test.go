@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 // waited for.
 func TestFullMemoryKeepsTheConnection(t *testing.T) {
 	t.Parallel()
+	var sending sync.WaitGroup
+	t.Cleanup(sending.Wait) // behind the end of the connection
 	r := newRelay(t, newBrokers(), io.Discard)
 	fake := newFakeServer(t, r)
 	r.cfg.WAL.WALSenderTimeout = time.Second
@@ -25,13 +28,13 @@ func TestFullMemoryKeepsTheConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	running(t, s)
-	go func() { // until nobody reads any more
+	sending.Go(func() { // until nobody reads any more
 		server.relation("outbox", outboxColumns...)
 		server.begin(0x9000)
 		for i := range 64 {
 			server.order(pglogrepl.LSN(0x8000+i), strings.Repeat("x", 1<<20))
 		}
-	}()
+	})
 	waitFor(t, r.publisher.Blocked)
 	before, _ := server.count()
 	waitFor(t, func() bool { // twelve are sent in a wal_sender_timeout
@@ -65,5 +68,36 @@ func TestKafkaComesBeforeTheSlot(t *testing.T) {
 	})
 	if len(server.senders) > 0 {
 		t.Error("the slot is taken")
+	}
+}
+
+// A server that has not been heard of for a while may have given the slot to another.
+// Nothing new is written from then on, before the connection is given up.
+func TestNothingNewIsWrittenWithoutProof(t *testing.T) {
+	t.Parallel()
+	kafka := newBrokers()
+	r := newRelay(t, kafka, io.Discard)
+	fake := newFakeServer(t, r)
+	r.cfg.WAL.WALSenderTimeout = 3 * time.Second
+	s, server := acquired(t, r, fake)
+	if err := s.begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(context.Background()) }()
+	server.relation("outbox", outboxColumns...)
+	server.begin(0x9000)
+	server.order(0x8000, "first")
+	kafka.wantBatch(t, "first")
+	server.order(0x8001, "second") // the last that is heard of the server
+	waitFor(t, func() bool { return r.Status().Publisher.Rows == 2 })
+	waitFor(t, func() bool { return !s.stream.Alive() })
+	kafka.acknowledge()
+	waitFor(t, func() bool { return r.Status().Publisher.Rows == 1 })
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "no answer") {
+		t.Errorf("the session ends with %v", err)
+	}
+	if len(kafka.arrived) > 0 {
+		t.Errorf("a batch was sent: %q", <-kafka.arrived)
 	}
 }
