@@ -2,6 +2,7 @@
 
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME      ?= 30s
+SEED          ?= 1
 TESTFLAGS     ?=
 MODULES       := $(patsubst %/go.mod,%,$(shell git ls-files -co --exclude-standard go.mod '*/go.mod'))
 MODULES       := $(subst go.mod,.,$(MODULES))
@@ -40,6 +41,12 @@ mutants: ## Break the relay on purpose, one promise at a time; each time a named
 .PHONY: test-containers
 test-containers: ## The same rows through servers in containers; installs and starts Docker as root on Debian
 	integration/containers/run go test -race $(TESTFLAGS) ./integration/pipeline/...
+
+.PHONY: soak
+soak: ## Everything long, by hand, on an idle machine: about two hours; SEED=1 decides the faults
+	go test -count=1 -v -timeout 4h ./integration/faults -args \
+		-faults.seed=$(SEED) -faults.duration=20m -faults.kills=200 -faults.zombies=50
+	go test -count=1 -v -timeout 1h -run 'TestLives|TestOrder' ./internal/publish -rapid.checks=20000
 
 .PHONY: lint
 lint: ## Run the linters on every module
