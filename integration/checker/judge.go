@@ -52,6 +52,8 @@ func judgeRepeats(r *Report, seen *ledger, marks []sample, rule Repeats) {
 		switch {
 		case why == late:
 			r.Late++
+		case why == failedOver:
+			r.FailedOver++
 		case why == unconfirmed:
 			r.Unconfirmed++
 		case rule != AnyRepeat:

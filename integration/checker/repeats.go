@@ -8,6 +8,7 @@ type cause uint8
 const (
 	unexplained cause = iota
 	late
+	failedOver
 	unconfirmed
 )
 
@@ -38,8 +39,13 @@ func newExplainer(seen *ledger, marks []sample, rule Repeats) *explainer {
 // first; only a batch of another that lands meanwhile, or later, can be repeated, or repeat.
 func (x *explainer) explain(r repeat) (why cause, text string) {
 	first, writer := r.first, r.origin.producer
-	if r.origin.position != first.position || first.position == (position{}) {
+	from := r.origin.position
+	from.timeline = first.position.timeline // It may have come from the former primary, and from the present one.
+	if from != first.position || first.position == (position{}) {
 		return unexplained, fmt.Sprintf("comes from another position than at %d", first.offset)
+	}
+	if r.origin.position.timeline > first.position.timeline {
+		return failedOver, ""
 	}
 	if writer == first.producer {
 		return unexplained, fmt.Sprintf("producer %d has written it at %d", writer.id, first.offset)

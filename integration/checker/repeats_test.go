@@ -61,10 +61,13 @@ func TestExplainRepeats(t *testing.T) {
 	elsewhere[0].change = func(r *record) { r.position.commit++ }
 	unmarked := run(next, 2)
 	unmarked[0].change = func(r *record) { r.position = position{} }
+	promoted := run(next, 2)
+	promoted[0].change = func(r *record) { r.position.timeline++ }
 	tests := map[string]struct {
 		runs                           [][]written
 		marks                          []sample
 		late, unexplained, unconfirmed int // with LateRepeats, and with UnconfirmedRepeats what is not late
+		failedOver                     int
 	}{
 		"none": {runs: [][]written{run(old, 1, 2), run(next, 3)}, marks: []sample{at(0, 0), at(2, 0)}},
 		"landed before the first row of the next": {
@@ -103,6 +106,10 @@ func TestExplainRepeats(t *testing.T) {
 		"another position": {
 			runs: [][]written{run(old, 1, 2), elsewhere}, unexplained: 1,
 		},
+		"from the next timeline": {runs: [][]written{run(old, 1, 2), promoted}, failedOver: 1},
+		"from the former timeline, of a zombie": {
+			runs: [][]written{run(old, 1), promoted, run(old, 2, 3)}, late: 1,
+		},
 		"no position": {runs: [][]written{run(old, 1, 2), unmarked}, unexplained: 1},
 		"confirmed before": {
 			runs:  [][]written{run(old, 1, 2, 3), run(next, 1, 2, 3)},
@@ -114,8 +121,8 @@ func TestExplainRepeats(t *testing.T) {
 			seen := enterAll(t, false, test.runs...)
 			var got Report
 			judgeRepeats(&got, seen, test.marks, LateRepeats)
-			if got.Late != test.late || got.Unexplained != test.unexplained || got.Unconfirmed != 0 {
-				t.Errorf("got %v, want %d late, %d unexplained", got, test.late, test.unexplained)
+			if got.Late != test.late || got.Unexplained != test.unexplained || got.FailedOver != test.failedOver || got.Unconfirmed != 0 {
+				t.Errorf("got %v, want %d late, %d failed over, %d unexplained", got, test.late, test.failedOver, test.unexplained)
 			}
 			if len(got.Faults) != got.Unexplained || got.OK() != (got.Unexplained == 0) {
 				t.Errorf("%d faults described, OK is %v: %v", len(got.Faults), got.OK(), got)

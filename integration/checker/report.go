@@ -31,6 +31,8 @@ type Report struct {
 	Duplicates int
 	// Late is the number of repeats of, or by, a batch that landed late: it was on its way when the next writer looked.
 	Late int
+	// FailedOver is the number of rows that had come from the former primary and came again from the present one.
+	FailedOver int
 	// Unconfirmed is the number of repeats that a writer made because the row was not confirmed when it began.
 	Unconfirmed int
 
@@ -63,8 +65,8 @@ func (r Report) faults() int64 {
 func (r Report) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "committed %d, records %d, missing %d, out of order %d, foreign %d, confirmed early %d (%d samples), intruding %d, "+
-		"repeated %d (landed late %d, unconfirmed %d, unexplained %d)", r.Committed, r.Records, r.Missing, r.OutOfOrder, r.Foreign,
-		r.Early, r.Samples, r.Intruding, r.Duplicates, r.Late, r.Unconfirmed, r.Unexplained)
+		"repeated %d (landed late %d, failed over %d, unconfirmed %d, unexplained %d)", r.Committed, r.Records, r.Missing, r.OutOfOrder, r.Foreign,
+		r.Early, r.Samples, r.Intruding, r.Duplicates, r.Late, r.FailedOver, r.Unconfirmed, r.Unexplained)
 	for _, fault := range r.Faults {
 		text.WriteString("\n  " + fault)
 	}

@@ -34,6 +34,12 @@ var faults = []fault{
 	{"walsender: SIGSTOP", (*pair).freezeWalsender},
 	{"PostgreSQL: fast restart", func(p *pair) string { return p.restartServer(localstack.Fast) }},
 	{"PostgreSQL: immediate restart", func(p *pair) string { return p.restartServer(localstack.Immediate) }},
+	{"PostgreSQL: failover, planned", func(p *pair) string {
+		return p.failOver(func(ctx context.Context, s *localstack.Postgres) error { return s.Stop(ctx, localstack.Fast) })
+	}},
+	{"PostgreSQL: failover, unplanned", func(p *pair) string {
+		return p.failOver(func(_ context.Context, s *localstack.Postgres) error { return s.Kill() })
+	}},
 
 	{"broker: SIGSTOP", (*pair).freezeBroker},
 	{"brokers: rolling restart", (*pair).rollBrokers},

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +26,9 @@ type lab struct {
 	random *rand.Rand // decides the faults
 	began  time.Time
 
-	server     *localstack.Postgres
+	server     *localstack.Postgres // the primary
+	standby    *localstack.Postgres // nil if there is none
+	primary    atomic.Pointer[string]
 	kafka      *localstack.Kafka
 	toPostgres *proxy.Proxy
 	toBrokers  []*proxy.Proxy // one before each broker
@@ -40,6 +43,7 @@ type lab struct {
 // plan says what a lab is to be.
 type plan struct {
 	brokers  int
+	standby  bool // PostgreSQL has one
 	plain    bool
 	settings testenv.Settings
 	repeats  checker.Repeats
@@ -58,7 +62,7 @@ func newLab(t *testing.T, p plan) *lab {
 	}
 	t.Logf("seed %d: %s -faults.seed=%d", *seed, t.Name(), *seed)
 	maps.Copy(l.settings, p.settings)
-	l.startServers(p.brokers)
+	l.startServers(p)
 	types := []string{"order", "invoice", "shipment"}
 	for _, name := range types {
 		// Two of three must have a record before it is acknowledged.
@@ -83,22 +87,58 @@ func newLab(t *testing.T, p plan) *lab {
 	return l
 }
 
-func (l *lab) startServers(brokers int) {
+// startServers starts Postgres, with a standby if need be, and Kafka. The workload and its judge reach the primary by a
+// link that nothing spoils, the relays by another one.
+func (l *lab) startServers(p plan) {
 	l.t.Helper()
-	server, err := localstack.StartPostgres(l.t.Context(), localstack.PostgresConfig{Major: testenv.Major(), NoSync: true})
+	cfg := localstack.PostgresConfig{Major: testenv.Major(), NoSync: true}
+	if p.standby {
+		cfg.Settings = followed()
+	}
+	server, err := localstack.StartPostgres(l.t.Context(), cfg)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	l.server = server
 	l.closeLater(server.Close)
-	l.toPostgres = l.proxy(server.Addr)
+	l.lead(server)
+	if p.standby {
+		l.follow()
+	}
+	l.env = testenv.New(l.t, testenv.OnPostgres(server), testenv.NoKafka())
+	address := func() string { return *l.primary.Load() }
+	l.toPostgres = l.proxy(address)
+	spoilt := l.through(l.toPostgres)
+	l.env.URL = l.through(l.proxy(address))
+	l.settings["postgres.url"], l.settings["kafka.brokers"] = spoilt, l.startKafka(p.brokers)
+}
+
+// lead makes a server the one that all are led to.
+func (l *lab) lead(server *localstack.Postgres) {
+	l.server = server
+	address := server.Addr()
+	l.primary.Store(&address)
+}
+
+// through returns the URL of the lab's database by way of a proxy.
+func (l *lab) through(p *proxy.Proxy) string {
+	l.t.Helper()
+	u, err := url.Parse(l.env.URL)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	u.Host = p.Addr()
+	return u.String()
+}
+
+// startKafka starts brokers behind proxies, and returns the addresses of those.
+func (l *lab) startKafka(brokers int) (addrs []string) {
+	l.t.Helper()
 	var kafka *localstack.Kafka
-	var addrs []string
 	for i := range brokers {
 		p := l.proxy(func() string { return kafka.AddrsOf(localstack.Proxied)[i] })
 		l.toBrokers, addrs = append(l.toBrokers, p), append(addrs, p.Addr())
 	}
-	kafka, err = localstack.StartKafka(l.t.Context(), localstack.KafkaConfig{
+	kafka, err := localstack.StartKafka(l.t.Context(), localstack.KafkaConfig{
 		Brokers: brokers, SeparateController: brokers > 1, Advertise: addrs,
 	})
 	if err != nil {
@@ -106,14 +146,8 @@ func (l *lab) startServers(brokers int) {
 	}
 	l.kafka = kafka
 	l.closeLater(kafka.Close)
-	l.env = testenv.New(l.t, testenv.OnPostgres(server), testenv.NoKafka())
 	l.env.Brokers = kafka.Addrs()
-	through, err := url.Parse(l.env.URL)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	through.Host = l.toPostgres.Addr()
-	l.settings["postgres.url"], l.settings["kafka.brokers"] = through.String(), addrs
+	return addrs
 }
 
 func (l *lab) closeLater(closing func() error) {
