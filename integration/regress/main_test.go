@@ -43,7 +43,7 @@ var shared cluster
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// These tests wait more than they compute.
-	_ = flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))) // A number never fails.
+	_ = flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))) // A number never fails.
 	code := testenv.Main(m)
 	if shared.kafka != nil {
 		if err := errors.Join(shared.kafka.Close(), shared.proxy.Close()); err != nil {
