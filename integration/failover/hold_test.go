@@ -1,6 +1,7 @@
 package failover_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -39,7 +40,9 @@ func TestStandbyAway(t *testing.T) {
 		s.must(standby.Stop(t.Context(), localstack.Fast))
 		s.insert(5)
 		began := time.Now()
-		s.must(s.primary.Stop(t.Context(), localstack.Fast))
+		limit, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		s.must(s.primary.Stop(limit, localstack.Fast))
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("the server took %v to stop, want at most 3s", took)
 		}
