@@ -59,7 +59,7 @@ func (p *pair) recover() time.Duration {
 	p.t.Helper()
 	began := time.Now()
 	var before, now uint64
-	testenv.Until(p.t, patience, func(ctx context.Context) error {
+	testenv.Until(p.t, 3*patience, func(ctx context.Context) error {
 		if slices.IndexFunc(p.relays[:], func(r *relay) bool { return r.look(ctx) && leading(r.seen) }) < 0 {
 			for _, r := range p.relays {
 				if !r.running() {
