@@ -121,8 +121,8 @@ func (z *zombieLab) freezeAtPoint() {
 	z.waitFrozen()
 }
 
-func (z *zombieLab) heal() {
-	for _, p := range append(z.toBrokers, z.toPostgres) {
+func (z *zombieLab) healBrokers() {
+	for _, p := range z.toBrokers {
 		p.Heal()
 	}
 }
@@ -137,7 +137,7 @@ func (z *zombieLab) round(n int) {
 	if how.early {
 		z.waitFree()
 		pause(z.t.Context(), z.between(0, 400*time.Millisecond)) // The standby looks four times a second whether the slot is free.
-		z.heal()
+		z.healBrokers() // Not the link to PostgreSQL: the leader might have the slot again before the standby does.
 	}
 	z.waitFor(z.standby, "leading", leading)
 	took := time.Since(began)
@@ -145,7 +145,8 @@ func (z *zombieLab) round(n int) {
 		z.takeovers.add(how.kind, took)
 	}
 	pause(z.t.Context(), z.between(100*time.Millisecond, time.Second))
-	z.heal()
+	z.healBrokers()
+	z.toPostgres.Heal()
 	z.leader.Signal(syscall.SIGCONT)
 	z.deposed()
 	pause(z.t.Context(), 300*time.Millisecond) // What it may still send arrives.
