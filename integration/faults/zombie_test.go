@@ -137,7 +137,7 @@ func (z *zombieLab) round(n int) {
 	if how.early {
 		z.waitFree()
 		pause(z.t.Context(), z.between(0, 400*time.Millisecond)) // The standby looks four times a second whether the slot is free.
-		z.healBrokers() // Not the link to PostgreSQL: the leader might have the slot again before the standby does.
+		z.healBrokers()                                          // Not the link to PostgreSQL: the leader might have the slot again before the standby does.
 	}
 	z.waitFor(z.standby, "leading", leading)
 	took := time.Since(began)
