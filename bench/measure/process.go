@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/integration/process"
@@ -40,21 +39,10 @@ func (l *Lab) writeConfig(slot, listen string, more map[string]any) (string, err
 	return path, os.WriteFile(path, text, 0o600)
 }
 
-// environment is what a command may see of ours: none of the variables that would configure it.
-func environment() []string {
-	var env []string
-	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
-		if value, set := os.LookupEnv(name); set {
-			env = append(env, name+"="+value)
-		}
-	}
-	return env
-}
-
 // command runs the relay's command to its end.
 func (l *Lab) command(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, l.relay, args...)
-	cmd.Env = environment()
+	cmd.Env = process.Environ()
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cdc-relay %s: %w: %s", args[0], err, output)
 	}
@@ -64,32 +52,14 @@ func (l *Lab) command(ctx context.Context, args ...string) error {
 // child is a process at work that is watched from outside.
 type child struct {
 	*process.Process
-	output  *output
+	output  *process.Output
 	started time.Time
-}
-
-// output keeps what a process prints.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 func start(path string, args ...string) (*child, error) {
 	cmd := exec.Command(path, args...)
-	c := &child{output: &output{}, started: time.Now()}
-	cmd.Stdout, cmd.Stderr, cmd.Env = c.output, c.output, environment()
+	c := &child{output: &process.Output{}, started: time.Now()}
+	cmd.Stdout, cmd.Stderr, cmd.Env = c.output, c.output, process.Environ()
 	var err error
 	c.Process, err = process.Start(cmd, process.Options{})
 	return c, err

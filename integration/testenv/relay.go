@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -39,25 +38,7 @@ type Relay struct {
 	t       testing.TB
 	process *process.Process
 	http    string
-	output  *output
-}
-
-// output keeps what a process prints.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
+	output  *process.Output
 }
 
 // StartRelay runs "cdc-relay run" and does not wait for anything.
@@ -74,7 +55,7 @@ func (e *Env) StartRelay(opts RelayOptions) *Relay {
 	e.t.Cleanup(port.Release)
 	settings := Settings{"http.listen": port.Addr()}
 	maps.Copy(settings, opts.Settings)
-	r := &Relay{t: e.t, output: &output{}, http: "http://" + fmt.Sprint(settings["http.listen"])}
+	r := &Relay{t: e.t, output: &process.Output{}, http: "http://" + fmt.Sprint(settings["http.listen"])}
 	cmd := exec.Command(binary, append([]string{"run", "--config", e.WriteConfig(settings)}, opts.Args...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = r.output, r.output, environment(opts.Environ)
 	if opts.CrashAt != "" {

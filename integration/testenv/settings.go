@@ -2,11 +2,12 @@ package testenv
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/integration/process"
 )
 
 // Settings are keys of the relay's configuration, written with dots, such as "kafka.compression".
@@ -63,13 +64,7 @@ func nest(flat Settings) map[string]any {
 
 // environment is what the relay may see of ours: none of the variables that would configure it.
 func environment(extra []string) []string {
-	var env []string
-	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
-		if value, set := os.LookupEnv(name); set {
-			env = append(env, fmt.Sprintf("%s=%s", name, value))
-		}
-	}
 	// Races are reported at once; the detector would sleep for a second before each exit.
-	env = append(env, "GORACE=halt_on_error=1 atexit_sleep_ms=0", "GOTRACEBACK=all")
+	env := append(process.Environ(), "GORACE=halt_on_error=1 atexit_sleep_ms=0", "GOTRACEBACK=all")
 	return append(env, extra...)
 }
