@@ -124,7 +124,7 @@ func (c *runningContainer) await(ctx context.Context, ready func(context.Context
 		if err == nil {
 			return nil
 		}
-		if cause := pause(ctx, 50*time.Millisecond); cause != nil {
+		if cause := Pause(ctx, 50*time.Millisecond); cause != nil {
 			_ = c.Close()
 			return fmt.Errorf("wait for container: %w: %w", cause, err)
 		}

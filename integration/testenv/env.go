@@ -120,7 +120,7 @@ func (e *Env) remove() {
 		if err == nil {
 			return
 		}
-		_ = pause(ctx, 50*time.Millisecond)
+		_ = Pause(ctx, 50*time.Millisecond)
 	}
 	e.t.Log("clean up:", err)
 }
@@ -214,7 +214,7 @@ func waitTopic(ctx context.Context, client *kgo.Client, name string, partitions 
 		if err == nil && len(response.Topics) == 1 && response.Topics[0].ErrorCode == 0 && len(response.Topics[0].Partitions) == partitions {
 			return nil
 		}
-		if cause := pause(ctx, 20*time.Millisecond); cause != nil {
+		if cause := Pause(ctx, 20*time.Millisecond); cause != nil {
 			return fmt.Errorf("wait for topic %s: %w: %w", name, cause, err)
 		}
 	}

@@ -3,6 +3,7 @@ package testenv
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strconv"
@@ -24,14 +25,24 @@ type servers struct {
 // shared is the one package variable: testing offers no other way from TestMain to a test.
 var shared = servers{postgres: map[int]postgresServer{}}
 
-// Main runs the tests and then closes the shared servers. It returns the exit code.
-func Main(m *testing.M) int {
+// Main runs the tests and then closes the shared servers, and what else their package shares. It returns the exit code.
+func Main(m *testing.M, closers ...func() error) int {
 	code := m.Run()
-	if err := shared.close(); err != nil {
+	err := shared.close()
+	for _, closer := range closers {
+		err = errors.Join(err, closer())
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "close test servers:", err)
 		code = max(code, 1)
 	}
 	return code
+}
+
+// Parallel has n tests run at once, whatever the number of processors. Call it before [Main].
+func Parallel(n int) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", strconv.Itoa(n)) // A number never fails.
 }
 
 func progress(line string) { fmt.Fprintln(os.Stderr, line) }

@@ -21,14 +21,22 @@ func Until(t testing.TB, limit time.Duration, check func(ctx context.Context) er
 		if last == nil || !errors.Is(err, context.DeadlineExceeded) {
 			last = err // A check that the limit cuts short says nothing.
 		}
-		if pause(ctx, 10*time.Millisecond) != nil {
+		if Pause(ctx, 10*time.Millisecond) != nil {
 			t.Fatalf("not so within %v: %v", limit, last)
 		}
 	}
 }
 
-// pause waits for d or for the end of ctx.
-func pause(ctx context.Context, d time.Duration) error {
+// Pass lets the time pass in which nothing may happen, or everything goes on.
+func Pass(t testing.TB, d time.Duration) {
+	t.Helper()
+	if err := Pause(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Pause waits for d or for the end of ctx.
+func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
