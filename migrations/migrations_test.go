@@ -2,32 +2,12 @@ package migrations
 
 import (
 	"bytes"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/cdc-relay/cdc-relay/internal/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs; run with -update and look at the change. Got:\n%s", path, got)
-	}
-}
 
 // A migration that was released must not change: databases have its checksum.
 func TestChecksums(t *testing.T) {
@@ -40,7 +20,7 @@ func TestChecksums(t *testing.T) {
 	for _, m := range all {
 		b.WriteString(m.ID() + " " + m.Checksum() + "\n")
 	}
-	golden(t, "checksums.txt", b.Bytes())
+	golden.Compare(t, "checksums.txt", b.Bytes())
 }
 
 func TestPrint(t *testing.T) {
@@ -52,7 +32,7 @@ func TestPrint(t *testing.T) {
 			if err := Print(&b, f, Options{}); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, string(f)+".txt", b.Bytes())
+			golden.Compare(t, string(f)+".txt", b.Bytes())
 		})
 	}
 	if err := Print(new(bytes.Buffer), "atlas", Options{}); err == nil || !strings.Contains(err.Error(), "psql flyway liquibase ef") {

@@ -2,30 +2,10 @@ package catalog
 
 import (
 	"bytes"
-	"flag"
-	"os"
-	"path/filepath"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs; run with -update and look at the change. Got:\n%s", path, got)
-	}
-}
 
 func TestPlan(t *testing.T) {
 	t.Parallel()
@@ -57,7 +37,7 @@ func TestPlan(t *testing.T) {
 			if err := plan.Print(&b); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, "plan_"+name+".sql", b.Bytes())
+			golden.Compare(t, "plan_"+name+".sql", b.Bytes())
 		})
 	}
 }
@@ -91,5 +71,5 @@ func TestPrintGrants(t *testing.T) {
 	if err := PrintGrants(&b, "cdc_relay", "Shop"); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "grants.sql", b.Bytes())
+	golden.Compare(t, "grants.sql", b.Bytes())
 }
