@@ -61,7 +61,8 @@ type lane struct {
 	// probing means that the next batch is one row, whose offset tells whether
 	// somebody has written since the reading.
 	probing bool
-	lost    bool // the session has to end
+	lost    bool  // the session has to end
+	doubt   error // why the history was given up; it lasts until there is another
 	// maxBytes bounds a batch once the broker has refused a larger one; maxRows,
 	// while the broker refuses some row among many. 0 is no limit.
 	maxBytes, maxRows int
@@ -167,6 +168,9 @@ func (l *lane) next(now time.Time) (do task, ok bool) {
 
 // reading is the task to read what is due, or to wait until that is allowed.
 func (l *lane) reading(now time.Time) task {
+	if l.p.session == nil {
+		return task{}
+	}
 	if l.readSince.IsZero() {
 		l.readSince = now
 	}
@@ -430,10 +434,15 @@ func (l *lane) end() {
 	if a := l.anchor; a != nil {
 		l.settled, l.settledHash = a.pos, a.idHash // To be proved in the next session.
 	}
-	if l.todo.purpose == search || l.todo.purpose == repeated {
+	switch l.todo.purpose {
+	case repeated: // In the next session, before anything else.
+	case search:
 		l.past(l.batch)
+		fallthrough
+	default:
+		l.todo = reading{}
 	}
-	l.todo, l.readSince, l.anchor, l.lost = reading{}, time.Time{}, nil, false
+	l.readSince, l.anchor, l.lost = time.Time{}, nil, false
 	keep := 0
 	if b := l.batch; b != nil {
 		if b.undecided || b.inFlight {
@@ -468,19 +477,22 @@ func (l *lane) giveUp() {
 // begin prepares the lane for a new session: with what it has settled, if that
 // means something there, else as new.
 func (l *lane) begin(same bool) {
-	l.todo, l.probing = reading{purpose: opening}, false
+	if l.todo.purpose != repeated {
+		l.todo.purpose = opening
+	}
+	l.probing = false
 	l.maxBytes, l.maxRows = 0, 0
 	l.retryAt = time.Time{}
 	l.backoff.reset()
 	settled, hash := l.settled, l.settledHash
 	l.settled, l.settledHash = position.Position{}, 0
-	if same {
+	switch {
+	case !same:
+		l.forget()
+	case l.doubt != nil:
+		l.lose(l.doubt, time.Now())
+	default:
 		l.expect(settled, hash, nothing)
-	} else {
-		l.sequence.last, l.known, l.owes = -1, false, false
-		if l.batch != nil {
-			l.batch.foreign = true
-		}
 	}
 	l.signal()
 }

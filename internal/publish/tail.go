@@ -143,7 +143,7 @@ func (l *lane) learn(r reading, f *found, err error, now time.Time) {
 	l.recovered(now)
 	l.todo, l.readSince = reading{}, time.Time{}
 	b := l.batch
-	if r.purpose == search || r.purpose == repeated {
+	if (r.purpose == search || r.purpose == repeated) && !l.past(b) {
 		l.release() // Its rows stay.
 	}
 	switch {
@@ -152,7 +152,7 @@ func (l *lane) learn(r reading, f *found, err error, now time.Time) {
 	case f.end <= l.sequence.last:
 		l.unlike(now, "it ends at offset %d, but a record was acknowledged at offset %d", f.end, l.sequence.last)
 	case r.purpose == repeated:
-		if q := l.queue.at(b.n - 1); f.ours && f.pos == q.pos && f.idHash == q.idHash {
+		if f.ours && f.pos == b.last && f.idHash == b.lastHash {
 			l.unlike(now, "a batch was acknowledged at offset %d, below the last one at %d, and is there", r.from, l.sequence.last)
 		}
 	default:
@@ -221,7 +221,9 @@ func (l *lane) unreadable(r reading, err error, now time.Time) {
 		l.halt(l.batch, outcome{err: fmt.Errorf("the broker cannot tell what became of a batch, and its partition cannot be read: %w", err)}, now)
 		return
 	case repeated:
-		l.release()
+		if !l.past(l.batch) {
+			l.release()
+		}
 	default:
 	}
 	l.recovered(now)
@@ -273,7 +275,8 @@ func (l *lane) unproved(format string, args ...any) {
 // unlike gives up the history: the partition is not like what this process, or this
 // server's log, has made.
 func (l *lane) unlike(now time.Time, format string, args ...any) {
-	l.lose(&HistoryError{l.topic.name, l.partition, fmt.Sprintf(format, args...)}, now)
+	l.doubt = &HistoryError{l.topic.name, l.partition, fmt.Sprintf(format, args...)}
+	l.lose(l.doubt, now)
 }
 
 // lose stops the lane until the session has ended, and has it end. Nothing of the

@@ -32,9 +32,10 @@ func (l *lane) search(b *batch, o outcome, now time.Time) {
 // numbers, and dropped it: then it is published again. Or the partition was made
 // again, or has lost records that were acknowledged.
 func (l *lane) swallowed(b *batch, base int64, now time.Time) {
-	if !l.raise(b, now) || l.past(b) {
+	if !l.raise(b, now) {
 		return
 	}
+	b.undecided = true // Until that has been read, be it in the next session.
 	l.todo = reading{purpose: repeated, from: base, to: base + int64(b.n)}
 	l.p.log.Warn("acknowledged offset is not new: reading it, to publish the batch again in a new producer epoch",
 		slog.String("topic", l.topic.name), slog.Int("partition", l.partition),
@@ -78,7 +79,20 @@ func (l *lane) past(b *batch) bool {
 	if b.session == l.p.session {
 		return false
 	}
-	l.owes = !b.foreign
+	l.owes, l.todo = !b.foreign, reading{purpose: opening}
 	l.discard(b)
 	return true
+}
+
+// forget drops what the lane knows of its partition, which means nothing any more.
+func (l *lane) forget() {
+	l.sequence.last, l.known, l.owes, l.doubt = -1, false, false, nil
+	b := l.batch
+	if b == nil {
+		return
+	}
+	b.foreign = true
+	if l.todo.purpose == repeated {
+		l.past(b)
+	}
 }
