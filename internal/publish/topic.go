@@ -237,7 +237,9 @@ func (t *topic) begin(same bool) {
 	if t.anchored() {
 		t.postpone()
 	}
-	t.remade = t.remade && same
+	if !same { // All that is not confirmed is published again as it is.
+		t.absent, t.remade = 0, false
+	}
 	t.mourn()
 }
 

@@ -354,6 +354,34 @@ func TestTopicDeletedAndMadeAgain(t *testing.T) {
 	}
 }
 
+// TestMadeAgainToldOnce: when the offsets tell that a topic was made again, the next
+// look, which finds it back, does not tell so again.
+func TestMadeAgainToldOnce(t *testing.T) {
+	m := newModel("t", 1)
+	run(t, publish.Config{}, m, func(r *rig) {
+		r.put(3)
+		r.drain(time.Second)
+		m.mu.Lock()
+		delete(m.topics, "t")
+		m.mu.Unlock()
+		r.settle(4500 * time.Millisecond)
+		m.grow("t", 1)
+		r.putBatch(1)
+		r.settle(100 * time.Millisecond)
+		select {
+		case <-r.p.Reset():
+		default:
+			t.Fatal("the history is not given up before the next look")
+		}
+		r.session.History++
+		r.begin()
+		r.replay(3)
+		r.settle(time.Minute)
+		r.wantNoReset()
+		r.wantValues("t", 0, "3 3")
+	})
+}
+
 // TestAbsentForAMoment: one look that does not find a topic is no proof.
 func TestAbsentForAMoment(t *testing.T) {
 	m := newModel("t", 1)
