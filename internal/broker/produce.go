@@ -126,11 +126,16 @@ type initProducerRequest initproducerid.Request
 // succeeds. The id is never negative when the error is nil.
 func (b *Broker) InitProducer(ctx context.Context) (Producer, error) {
 	const op = "get a producer id"
-	r, err := b.roundTrip(ctx, &initProducerRequest{
+	return b.producer(ctx, op, &initProducerRequest{
 		TransactionTimeoutMs: int32(time.Minute / time.Millisecond),
 		ProducerID:           -1, // Zero would name the producer 0.
 		ProducerEpoch:        -1,
 	})
+}
+
+// producer sends a request for a producer id.
+func (b *Broker) producer(ctx context.Context, op string, request protocol.Message) (Producer, error) {
+	r, err := b.roundTrip(ctx, request)
 	if err != nil {
 		return Producer{}, b.fail(op, err)
 	}

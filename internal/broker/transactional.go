@@ -24,19 +24,11 @@ func (b *Broker) InitTransactional(ctx context.Context, transactionalID string, 
 	op := "get a producer id for the transactional id " + transactionalID
 	// The transport finds the coordinator. When it cannot, it asks any broker, whose
 	// answer says that it is not the one.
-	r, err := b.roundTrip(ctx, &initproducerid.Request{
+	return b.producer(ctx, op, &initproducerid.Request{
 		TransactionalID: transactionalID,
 		// There are no transactions; the brokers want a limit for them.
 		TransactionTimeoutMs: int32(time.Minute / time.Millisecond),
 		ProducerID:           known.ID,
 		ProducerEpoch:        known.Epoch,
 	})
-	if err != nil {
-		return Producer{}, b.fail(op, err)
-	}
-	p, err := producerOf(r)
-	if err != nil {
-		return Producer{}, b.fail(op, err)
-	}
-	return p, nil
 }
