@@ -68,8 +68,14 @@ func ruleFor(code int) rule {
 	case kafka.InvalidTopic, // 17
 		kafka.TopicAuthorizationFailed: // 29: no Write permission on the topic.
 		return rule{action: halt, decided: true}
+	}
+	return undecidedRuleFor(code)
+}
 
-	// Undecided, heals by itself: the batch may have been appended, or may still be.
+// undecidedRuleFor is [ruleFor] for codes that leave open whether the batch is in the partition.
+func undecidedRuleFor(code int) rule {
+	switch kafka.Error(code) {
+	// Heals by itself: the batch may have been appended, or may still be.
 	case kafka.InvalidMessage: // 2: damaged on the way (or an encoder bug).
 		return rule{action: retry}
 	case kafka.LeaderNotAvailable, // 5: an election is under way.
@@ -90,7 +96,7 @@ func ruleFor(code int) rule {
 		kafka.ThrottlingQuotaExceeded:      // 89
 		return rule{action: retry}
 
-	// Undecided, and to be repeated in vain: the broker does not know any more which
+	// To be repeated in vain: the broker does not know any more which
 	// batches it has. What became of this one is in the partition.
 	case kafka.OutOfOrderSequenceNumber, // 45: the broker has lost, or forgotten, the batches before it.
 		kafka.DuplicateSequenceNumber, // 46: older than the batches the broker remembers.
@@ -100,7 +106,7 @@ func ruleFor(code int) rule {
 		kafka.ProducerFenced: // 90: the coordinator's word for it.
 		return rule{action: depose}
 
-	// Undecided, somebody has to act; listed for their meaning, same as unlisted.
+	// Somebody has to act; listed for their meaning, same as unlisted.
 	case kafka.ClusterAuthorizationFailed, // 31: no IdempotentWrite or Write permission.
 		kafka.UnsupportedVersion,                 // 35
 		kafka.InvalidRequest,                     // 42
