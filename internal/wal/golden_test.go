@@ -297,9 +297,18 @@ func record(t *testing.T, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var recorded wire
-	for !bytes.Contains(recorded, []byte("capture\x00\x00\x00\x00\x03end")) {
-		m, err := stream.ReceiveMessage(ctx)
+	recorded := receiveThrough(t, stream, "capture\x00\x00\x00\x00\x03end")
+	if err := os.WriteFile("testdata/pg"+major+".stream", recorded, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("recorded PostgreSQL %s: %d bytes", version, len(recorded))
+}
+
+// receiveThrough returns what the stream sends, each message with its length before it, through the one that holds last.
+func receiveThrough(t *testing.T, stream *pgconn.PgConn, last string) (recorded wire) {
+	t.Helper()
+	for !bytes.Contains(recorded, []byte(last)) {
+		m, err := stream.ReceiveMessage(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,10 +318,7 @@ func record(t *testing.T, url string) {
 		}
 		recorded = append(recorded.u32(uint32(len(data.Data))), data.Data...)
 	}
-	if err := os.WriteFile("testdata/pg"+major+".stream", recorded, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("recorded PostgreSQL %s: %d bytes", version, len(recorded))
+	return recorded
 }
 
 func inDatabase(t *testing.T, config *pgconn.Config, name string) *pgconn.PgConn {
