@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
+	"github.com/cdc-relay/cdc-relay/integration/testenv"
 	"github.com/cdc-relay/cdc-relay/internal/broker"
 )
 
@@ -105,7 +106,7 @@ func TestWrongSecurity(t *testing.T) {
 }
 
 func TestWrongMechanism(t *testing.T) {
-	needJava(t)
+	testenv.NeedJava(t)
 	k, err := localstack.StartKafka(t.Context(), localstack.KafkaConfig{
 		Users:      map[string]string{user: password},
 		Properties: map[string]string{"sasl.enabled.mechanisms": "PLAIN"},

@@ -21,7 +21,7 @@ import (
 // seconds of its return, once each.
 func TestFrozenBroker(t *testing.T) {
 	t.Parallel()
-	needJava(t)
+	testenv.NeedJava(t)
 	k, err := localstack.StartKafka(t.Context(), localstack.KafkaConfig{})
 	if err != nil {
 		t.Fatal(err)

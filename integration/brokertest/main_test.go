@@ -3,6 +3,7 @@ package brokertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
+	"github.com/cdc-relay/cdc-relay/integration/testenv"
 	"github.com/cdc-relay/cdc-relay/internal/broker"
 	"github.com/cdc-relay/cdc-relay/internal/position"
 	"github.com/cdc-relay/cdc-relay/internal/publish"
@@ -38,31 +40,43 @@ type cluster struct {
 // shared is a package variable because testing offers no other way from TestMain to a test.
 var shared cluster
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if shared.kafka != nil {
-		if err := shared.kafka.Close(); err != nil {
-			fmt.Fprintln(os.Stderr, "close kafka:", err)
-			code = max(code, 1)
-		}
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m, shared.close)) }
+
+func (c *cluster) close() error {
+	var err error
+	if c.kafka != nil {
+		err = c.kafka.Close()
 	}
-	_ = os.RemoveAll(shared.dir)
-	os.Exit(code)
+	return errors.Join(err, os.RemoveAll(c.dir))
 }
 
-func needJava(t *testing.T) {
-	t.Helper()
-	if err := localstack.HaveJava(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
+// certificates are PEM files: an authority, a client certificate of it, what the server has, and an authority that
+// signed neither.
+type certificates struct {
+	ca, client, clientKey, otherCA string
+	server                         localstack.TLSFiles
+}
+
+func makeCertificates(dir string) (c certificates, err error) {
+	authority, err := localstack.NewAuthority(filepath.Join(dir, "authority"))
+	if err != nil {
+		return c, err
 	}
+	other, err := localstack.NewAuthority(filepath.Join(dir, "other"))
+	if err != nil {
+		return c, err
+	}
+	c.ca, c.server.CAFile, c.otherCA = authority.CAFile, authority.CAFile, other.CAFile
+	if c.server.CertFile, c.server.KeyFile, err = authority.Issue("server"); err != nil {
+		return c, err
+	}
+	c.client, c.clientKey, err = authority.Issue("client")
+	return c, err
 }
 
 func kafka(t *testing.T) *cluster {
 	t.Helper()
-	needJava(t)
+	testenv.NeedJava(t)
 	shared.once.Do(func() {
 		//nolint:usetesting // It outlives the test that asks first.
 		if shared.dir, shared.err = os.MkdirTemp("", "brokertest"); shared.err != nil {
@@ -80,11 +94,7 @@ func kafka(t *testing.T) *cluster {
 				"allow.everyone.if.no.acl.found": "true",
 				"log.cleaner.backoff.ms":         "200",
 			},
-			TLS: &localstack.TLSFiles{
-				CertFile: filepath.Join(shared.dir, "server.pem"),
-				KeyFile:  filepath.Join(shared.dir, "server.key"),
-				CAFile:   filepath.Join(shared.dir, "ca.pem"),
-			},
+			TLS: &shared.certs.server,
 		})
 	})
 	if shared.err != nil {
