@@ -22,12 +22,12 @@ func brokerDown(t *testing.T, st *stage) {
 	p.CreateTopic("order", 1)
 	r := p.start(testenv.RelayOptions{})
 	p.Settled(p.insert("0"))
-	broker := st.kafka.Brokers()[0]
+	broker := st.Kafka.Brokers()[0]
 	if err := broker.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = broker.Start(context.WithoutCancel(t.Context())) }) // for the rows that follow
-	walsender := p.slot("active_pid")
+	walsender := p.OfSlot("active_pid")
 	want := scene.Counted(0, 20)
 	var first, last string
 	for _, value := range want[1:] {
@@ -52,7 +52,7 @@ func brokerDown(t *testing.T, st *stage) {
 	t.Logf("the backlog is gone %v after the broker's start", time.Since(up).Round(time.Millisecond))
 	r.WaitReady(patience)
 	p.published(want...)
-	if now := p.slot("active_pid"); now != walsender {
+	if now := p.OfSlot("active_pid"); now != walsender {
 		t.Errorf("walsender %s became %s: a stalled broker must not cost the replication connection", walsender, now)
 	}
 	p.Stop(r)
@@ -71,8 +71,8 @@ func slowBroker(t *testing.T, st *stage) {
 	settings["limits.in_flight_bytes"] = "1MiB"
 	r := p.start(testenv.RelayOptions{Settings: settings, Plain: true})
 	p.Settled(p.insert("first"))
-	st.proxy.Limit(proxy.ToServer, 512<<10)
-	t.Cleanup(st.proxy.Heal)
+	st.Proxy().Limit(proxy.ToServer, 512<<10)
+	t.Cleanup(st.Proxy().Heal)
 	p.Exec(`INSERT INTO public.outbox (aggregatetype, aggregateid, payload)
 		SELECT 'order', 'key', g || repeat('x', 1000) FROM generate_series(1, $1::int) g`, rows)
 	var held, age float64
@@ -92,7 +92,7 @@ func slowBroker(t *testing.T, st *stage) {
 	}
 
 	// What happens next.
-	st.proxy.Heal()
+	st.Proxy().Heal()
 	p.until(r, "cdc_relay_messages_published_total", is(rows+1))
 	p.until(r, "cdc_relay_oldest_unacknowledged_seconds", is(0))
 	if held > budget*5/4 {

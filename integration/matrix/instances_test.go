@@ -78,8 +78,8 @@ func zombieWrites(t *testing.T, st *stage) {
 	p.CreateTopic("order", 1)
 	leader, standby := p.pair(testenv.RelayOptions{Settings: st.proxied()})
 	p.Settled(p.insert("1"))
-	st.proxy.Stall(proxy.ToServer)
-	t.Cleanup(st.proxy.Heal)
+	st.Proxy().Stall(proxy.ToServer)
+	t.Cleanup(st.Proxy().Heal)
 	within := p.insert("2", "3")
 	leader.WaitStatus("/readyz", 503, patience) // it has waited for an answer for a while
 	leader.Signal(syscall.SIGSTOP)
@@ -89,7 +89,7 @@ func zombieWrites(t *testing.T, st *stage) {
 	p.takesOver(standby, stopped)
 	p.Settled(within)
 	p.published("1", "2", "3")
-	st.proxy.Heal() // What the leader has sent arrives.
+	st.Proxy().Heal() // What the leader has sent arrives.
 	p.arrived(5)
 	leader.Signal(syscall.SIGCONT)
 	p.until(leader, "cdc_relay_leader", is(0))

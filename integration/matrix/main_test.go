@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
-	"github.com/cdc-relay/cdc-relay/integration/proxy"
 	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
@@ -22,10 +21,7 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 const patience = 40 * time.Second
 
 // stage is what all rows share: a broker, reached directly or through a proxy.
-type stage struct {
-	kafka *localstack.Kafka
-	proxy *proxy.Proxy
-}
+type stage struct{ testenv.Cluster }
 
 func TestFailureMatrix(t *testing.T) {
 	st := newStage(t)
@@ -47,28 +43,15 @@ func TestFailureMatrix(t *testing.T) {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	st, started := &stage{}, make(chan struct{})
-	var err error
-	st.proxy, err = proxy.New(func() string {
-		<-started
-		return st.kafka.AddrsOf(localstack.Proxied)[0]
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = st.proxy.Close() })
-	st.kafka, err = localstack.StartKafka(t.Context(), localstack.KafkaConfig{Advertise: []string{st.proxy.Addr()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = st.kafka.Close() })
-	close(started)
+	st := &stage{}
+	t.Cleanup(func() { _ = st.Close() })
+	st.Start(t, localstack.KafkaConfig{})
 	return st
 }
 
 // proxied leads a relay to the broker through the proxy.
 func (st *stage) proxied() testenv.Settings {
-	return testenv.Settings{"kafka.brokers": []string{st.proxy.Addr()}}
+	return testenv.Settings{"kafka.brokers": []string{st.Proxy().Addr()}}
 }
 
 // play is one row at work: a database with an outbox and a topic of one partition.
@@ -80,7 +63,7 @@ type play struct {
 
 func newPlay(t *testing.T, st *stage) *play {
 	t.Helper()
-	p := &play{Scene: scene.New(t, st.kafka.Addrs()), t: t}
+	p := &play{Scene: scene.New(t, st.Kafka.Addrs()), t: t}
 	p.topic = p.Topic("order")
 	return p
 }
@@ -143,14 +126,4 @@ func (p *play) arrived(n int) {
 		}
 		return nil
 	})
-}
-
-// slot reads a value of the slot as text.
-func (p *play) slot(column string) (value string) {
-	p.t.Helper()
-	if err := p.Conn().QueryRow(p.t.Context(), `SELECT coalesce(`+column+`::text, '') FROM pg_replication_slots WHERE slot_name = $1`,
-		p.Slot).Scan(&value); err != nil {
-		p.t.Fatal(err)
-	}
-	return value
 }
