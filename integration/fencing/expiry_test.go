@@ -18,7 +18,7 @@ import (
 // may take, and then goes on as always.
 func TestIDHasExpired(t *testing.T) {
 	t.Parallel()
-	needJava(t)
+	testenv.NeedJava(t)
 	kafka, err := localstack.StartKafka(t.Context(), localstack.KafkaConfig{Properties: map[string]string{
 		"transactional.id.expiration.ms":                             "1000",
 		"transaction.remove.expired.transaction.cleanup.interval.ms": "200",

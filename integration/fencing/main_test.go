@@ -11,12 +11,10 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
-	"github.com/cdc-relay/cdc-relay/integration/proxy"
 	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
@@ -29,53 +27,11 @@ const (
 	senderTimeout = 2 * time.Second
 )
 
-// single is one broker for all tests but that of expiry, behind a proxy.
-type single struct {
-	once  sync.Once
-	kafka *localstack.Kafka
-	proxy *proxy.Proxy
-	err   error
-}
+// shared is one broker for all tests but that of expiry, behind a proxy. It is a package variable because testing offers
+// no other way from TestMain to a test.
+var shared testenv.Cluster
 
-// shared is a package variable because testing offers no other way from TestMain to a test.
-var shared single
-
-func TestMain(m *testing.M) {
-	code := testenv.Main(m)
-	if shared.kafka != nil {
-		if err := errors.Join(shared.kafka.Close(), shared.proxy.Close()); err != nil {
-			fmt.Fprintln(os.Stderr, "close kafka:", err)
-			code = max(code, 1)
-		}
-	}
-	os.Exit(code)
-}
-
-func (s *single) start() {
-	if s.proxy, s.err = proxy.New(func() string { return s.kafka.AddrsOf(localstack.Proxied)[0] }); s.err != nil {
-		return
-	}
-	s.kafka, s.err = localstack.StartKafka(context.Background(), localstack.KafkaConfig{
-		Users:     map[string]string{user: password},
-		Advertise: []string{s.proxy.Addr()},
-		Properties: map[string]string{
-			// Everybody may do everything until a test makes a rule for one resource.
-			"authorizer.class.name":          "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-			"super.users":                    "User:ANONYMOUS",
-			"allow.everyone.if.no.acl.found": "true",
-		},
-	})
-}
-
-func needJava(t *testing.T) {
-	t.Helper()
-	if err := localstack.HaveJava(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
-}
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m, shared.Close)) }
 
 // site is one outbox with the relays of its slot, which share a transactional id.
 type site struct {
@@ -87,12 +43,16 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	needJava(t)
-	shared.once.Do(shared.start)
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return newSiteOn(t, shared.kafka)
+	shared.Start(t, localstack.KafkaConfig{
+		Users: map[string]string{user: password},
+		Properties: map[string]string{
+			// Everybody may do everything until a test makes a rule for one resource.
+			"authorizer.class.name":          "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+			"super.users":                    "User:ANONYMOUS",
+			"allow.everyone.if.no.acl.found": "true",
+		},
+	})
+	return newSiteOn(t, shared.Kafka)
 }
 
 func newSiteOn(t *testing.T, kafka *localstack.Kafka) *site {

@@ -39,7 +39,7 @@ func TestIDNotAllowed(t *testing.T) {
 	topic := s.CreateTopic("order", 1)
 	s.GrantID("somebody", s.id) // A rule for one keeps out whom no rule names.
 	r := s.start("", testenv.Settings{
-		"kafka.brokers":        shared.kafka.AddrsOf(localstack.SASLPlaintext),
+		"kafka.brokers":        shared.Kafka.AddrsOf(localstack.SASLPlaintext),
 		"kafka.sasl.mechanism": "SCRAM-SHA-256", "kafka.sasl.username": user, "kafka.sasl.password": password,
 	})
 	r.waitFor("/readyz", "it needs an ACL for Write on that TransactionalId")

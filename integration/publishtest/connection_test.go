@@ -18,8 +18,8 @@ import (
 // What goes through the one proxy goes one after the other.
 func TestThroughProxy(t *testing.T) {
 	t.Parallel()
-	t.Run("codecs while the broker is slow", func(t *testing.T) { allCodecs(t, newScene(t), shared.proxy) })
-	t.Run("answers lost", func(t *testing.T) { answersLost(t, newScene(t), shared.proxy) })
+	t.Run("codecs while the broker is slow", func(t *testing.T) { allCodecs(t, newScene(t), shared.Proxy()) })
+	t.Run("answers lost", func(t *testing.T) { answersLost(t, newScene(t), shared.Proxy()) })
 }
 
 // A batch that was appended and whose answer is lost is sent again and not appended again.

@@ -24,7 +24,7 @@ func TestPermissionWithdrawn(t *testing.T) {
 	s.Grant(user, order, kmsg.ACLOperationWrite)
 	s.Grant(user, invoice, kmsg.ACLOperationWrite)
 	r := s.Start(testenv.Settings{
-		"kafka.brokers":        shared.kafka.AddrsOf(localstack.SASLPlaintext),
+		"kafka.brokers":        shared.Kafka.AddrsOf(localstack.SASLPlaintext),
 		"kafka.sasl.mechanism": "SCRAM-SHA-256", "kafka.sasl.username": user, "kafka.sasl.password": password,
 	})
 	s.Settled(s.Insert("order", "k", "1"))
@@ -58,7 +58,7 @@ func TestPermissionWithdrawn(t *testing.T) {
 func withdraw(t *testing.T, s *scene.Scene, topic string) {
 	t.Helper()
 	s.Revoke(user, topic, kmsg.ACLOperationWrite)
-	client, err := kgo.NewClient(kgo.SeedBrokers(shared.kafka.AddrsOf(localstack.SASLPlaintext)...),
+	client, err := kgo.NewClient(kgo.SeedBrokers(shared.Kafka.AddrsOf(localstack.SASLPlaintext)...),
 		kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
 	if err != nil {
 		t.Fatal(err)
