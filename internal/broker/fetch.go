@@ -26,8 +26,8 @@ const (
 // Fetch reads a partition from offset on, up to the high watermark and whatever the
 // state of transactions, about maxBytes but at least one batch. It calls each for
 // every data record at or after offset, in order, with the value of the record's last
-// header of that name; nil says that there is none. The value is valid until each
-// returns. Control records (of transactions) are never handed out.
+// header of that name, cut to 4 KiB; nil says that there is none. The value is valid
+// until each returns. Control records (of transactions) are never handed out.
 //
 // It returns the next offset to read, which is the given one only at the high
 // watermark: compacted gaps, control records and batches without any record left are

@@ -147,6 +147,19 @@ func TestScanDamaged(t *testing.T) {
 	}
 }
 
+// TestScanBomb: a value that is large once it is unpacked is cut, and what follows it
+// is read.
+func TestScanBomb(t *testing.T) {
+	t.Parallel()
+	const limit = 4 << 10
+	large := strings.Repeat("0", 32<<20)
+	data := encode(t, 10, protocol.Zstd, rec("a", "pos", large), rec("b", "pos", large, "pos", "2"), rec("c", "pos", large[:limit]))
+	want := fmt.Sprintf("10:%s 11:2 12:%s", large[:limit], large[:limit])
+	if got, next, err := scanned(data, 10); err != nil || got != want || next != 13 {
+		t.Errorf("%d bytes, next %d, %v; want %d bytes, next 13", len(got), next, err, len(want))
+	}
+}
+
 // TestFetched covers the answer around the batches.
 func TestFetched(t *testing.T) {
 	t.Parallel()

@@ -24,6 +24,10 @@ const (
 	oldBatchHeader = 26 // of formats 0 and 1, up to an empty key and value
 )
 
+// maxValue bounds what is kept of a header's value: anybody may write one, and a
+// gigabyte of it compresses to a batch of the usual size.
+const maxValue = 4 << 10
+
 // scanBatches calls each for the data records in data that are at or after offset,
 // and returns the offset after the last whole batch. The last batch may be cut
 // anywhere.
@@ -124,7 +128,8 @@ func (r *recordReader) next() (offsetDelta int64, value []byte) {
 		case length < 0:
 			value = nil
 		default:
-			r.read(&r.value, length)
+			r.read(&r.value, min(length, maxValue))
+			r.skip(length - maxValue)
 			value = r.value.Bytes()
 			if value == nil {
 				value = []byte{}
