@@ -422,8 +422,10 @@ func (l *lane) oldest() uint64 {
 	return l.queue.oldest()
 }
 
-// idle reports that the lane holds nothing.
-func (l *lane) idle() bool { return l.batch == nil && l.queue.len() == 0 && l.anchor == nil }
+// idle reports that the lane holds nothing and has nothing to find out.
+func (l *lane) idle() bool {
+	return l.batch == nil && l.queue.len() == 0 && l.anchor == nil && l.todo.purpose != between
+}
 
 // end drops what belongs to the session that is over: everything but a batch that
 // was written, or is just being written.
