@@ -27,6 +27,21 @@ func (c *Checker) Write(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Begin begins to write, and to take a sample ten times a second. end ends both and returns what Write does; it may be
+// called again.
+func (c *Checker) Begin(ctx context.Context) (end func() error) {
+	ctx, stop := context.WithCancel(ctx)
+	wrote := make(chan error, 1)
+	var watched sync.WaitGroup
+	go func() { wrote <- c.Write(ctx) }()
+	watched.Go(func() { c.Watch(ctx, 100*time.Millisecond) })
+	return sync.OnceValue(func() error {
+		stop()
+		watched.Wait()
+		return <-wrote
+	})
+}
+
 // writer is one connection that writes.
 type writer struct {
 	c      *Checker

@@ -46,7 +46,7 @@ func TestFrozenBroker(t *testing.T) {
 		if c.acked > 0 {
 			c.Settled(c.insert(1, c.acked, 0))
 		}
-		c.sender = c.slot("active_pid")
+		c.sender = c.OfSlot("active_pid")
 	}
 	p.Stall(proxy.Both)
 	for _, c := range cases {
@@ -80,14 +80,14 @@ func (f *frozen) settings(p *proxy.Proxy) testenv.Settings {
 func (f *frozen) judge(t *testing.T) {
 	total := f.acked + f.rows
 	if f.killed {
-		f.relay = f.Start(f.settings(broker(t).proxy))
+		f.relay = f.Start(f.settings(broker(t).Proxy()))
 		f.firsts(f.topic, total)
 		f.Settled(f.within)
 		f.Stop(f.relay)
 		return
 	}
 	f.relay.WaitReady(patience)
-	if now := f.slot("active_pid"); now != f.sender {
+	if now := f.OfSlot("active_pid"); now != f.sender {
 		t.Errorf("walsender %s became %s", f.sender, now)
 	}
 	f.Settled(f.insert(total+1, total+1, 0))
@@ -137,13 +137,13 @@ func TestBrokerGone(t *testing.T) {
 	if n := strings.Count(r.Output(), "\n") - lines; n > 2 {
 		t.Errorf("%d lines for one outage:\n%s", n, r.Output())
 	}
-	before := s.slot("active_pid")
+	before := s.OfSlot("active_pid")
 	p.Heal()
 	r.WaitReady(5 * time.Second)
 	s.Settled(within)
 	s.Settled(s.insert(rows+1, rows+1, 0))
 	s.once(topic, rows+1)
-	if now := s.slot("active_pid"); now != before {
+	if now := s.OfSlot("active_pid"); now != before {
 		t.Errorf("walsender %s became %s", before, now)
 	}
 	s.Stop(r)

@@ -46,7 +46,7 @@ func TestPasswordChanged(t *testing.T) {
 // login are settings for a user of the scene's own.
 func (s *stage) login(password string) testenv.Settings {
 	return testenv.Settings{
-		"kafka.brokers":        broker(s.t).kafka.AddrsOf(localstack.SASLPlaintext),
+		"kafka.brokers":        broker(s.t).Kafka.AddrsOf(localstack.SASLPlaintext),
 		"kafka.sasl.mechanism": "SCRAM-SHA-256", "kafka.sasl.username": s.Slot, "kafka.sasl.password": password,
 	}
 }

@@ -4,7 +4,6 @@ package regress_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -16,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
 	"github.com/cdc-relay/cdc-relay/integration/proxy"
 	"github.com/cdc-relay/cdc-relay/integration/scene"
@@ -28,69 +25,38 @@ var scale = flag.Int("regress.scale", 1, "makes tests whose length matters so ma
 
 const patience = scene.Patience
 
-// cluster is one broker for all tests, with users, and with a proxy in front of it.
-type cluster struct {
-	once  sync.Once
-	kafka *localstack.Kafka
-	proxy *proxy.Proxy
-	mine  sync.Mutex // held by the test that uses the proxy
-	err   error
+// shared is one broker for all tests, with users, and with a proxy in front of it. It is a package variable because
+// testing offers no other way from TestMain to a test.
+var shared struct {
+	testenv.Cluster
+	mine sync.Mutex // held by the test that uses the proxy
 }
-
-// shared is a package variable because testing offers no other way from TestMain to a test.
-var shared cluster
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	// These tests wait more than they compute.
-	_ = flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))) // A number never fails.
-	code := testenv.Main(m)
-	if shared.kafka != nil {
-		if err := errors.Join(shared.kafka.Close(), shared.proxy.Close()); err != nil {
-			fmt.Fprintln(os.Stderr, "close kafka:", err)
-			code = max(code, 1)
-		}
-	}
-	os.Exit(code)
+	testenv.Parallel(max(8, runtime.GOMAXPROCS(0))) // These tests wait more than they compute.
+	os.Exit(testenv.Main(m, shared.Close))
 }
 
-func (c *cluster) start() {
-	if c.proxy, c.err = proxy.New(func() string { return c.kafka.AddrsOf(localstack.Proxied)[0] }); c.err != nil {
-		return
-	}
-	c.kafka, c.err = localstack.StartKafka(context.Background(), localstack.KafkaConfig{
-		Users:     map[string]string{"nobody": "nothing"}, // Tests make their own.
-		Advertise: []string{c.proxy.Addr()},
+func broker(t *testing.T) *testenv.Cluster {
+	t.Helper()
+	shared.Start(t, localstack.KafkaConfig{
+		Users: map[string]string{"nobody": "nothing"}, // Tests make their own.
 		// A connection whose login is older has to log in again.
 		Properties: map[string]string{"connections.max.reauth.ms": "2000"},
 	})
-}
-
-func broker(t *testing.T) *cluster {
-	t.Helper()
-	if err := localstack.HaveJava(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
-	shared.once.Do(shared.start)
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return &shared
+	return &shared.Cluster
 }
 
 // viaProxy returns the proxy, which the test has for itself until it ends.
 func viaProxy(t *testing.T) *proxy.Proxy {
 	t.Helper()
 	c := broker(t)
-	c.mine.Lock()
+	shared.mine.Lock()
 	t.Cleanup(func() {
-		c.proxy.Heal()
-		c.mine.Unlock()
+		c.Heal()
+		shared.mine.Unlock()
 	})
-	return c.proxy
+	return c.Proxy()
 }
 
 // stage is one test's outbox, topics and relay.
@@ -101,30 +67,9 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	s := &stage{Scene: scene.New(t, broker(t).kafka.Addrs()), t: t}
+	s := &stage{Scene: scene.New(t, broker(t).Kafka.Addrs()), t: t}
 	s.Exec(`CREATE TABLE public.noise (filler text)`)
 	return s
-}
-
-// text returns the one value of a query. It uses a connection of its own, as the server may have ended any other.
-func (s *stage) text(sql string, args ...any) (value string) {
-	s.t.Helper()
-	ctx := s.t.Context()
-	conn, err := pgx.Connect(ctx, s.URL)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
-	if err := conn.QueryRow(ctx, sql, args...).Scan(&value); err != nil {
-		s.t.Fatal(err)
-	}
-	return value
-}
-
-// slot reads a value of the slot as text, "" for NULL.
-func (s *stage) slot(column string) string {
-	s.t.Helper()
-	return s.text(`SELECT coalesce(`+column+`::text, '') FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
 }
 
 // insert commits the numbers in one transaction, as rows of one key, each followed by some padding. It returns what

@@ -22,7 +22,7 @@ func TestPositionKeepsMoving(t *testing.T) {
 		moved, last := time.Now(), ""
 		every(50*time.Millisecond, time.Duration(5**scale)*time.Second, func() {
 			load()
-			if now := s.slot("confirmed_flush_lsn"); now != last {
+			if now := s.OfSlot("confirmed_flush_lsn"); now != last {
 				moved, last = time.Now(), now
 			}
 			stood = max(stood, time.Since(moved))

@@ -21,7 +21,7 @@ func TestFrozenWalsender(t *testing.T) {
 	topic := s.CreateTopic("order", 1)
 	r := s.Start(testenv.Settings{"postgres.wal_sender_timeout": "2s"})
 	s.Settled(s.insert(1, 1, 0))
-	sender := s.slot("active_pid")
+	sender := s.OfSlot("active_pid")
 	pid, err := strconv.Atoi(sender)
 	if err != nil {
 		t.Fatal(err)
@@ -63,30 +63,26 @@ func TestServerEndsConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := s.Start(nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	wrote, watched := make(chan error, 1), make(chan struct{})
-	go func() { wrote <- c.Write(ctx) }()
-	go func() { defer close(watched); c.Watch(ctx, 100*time.Millisecond) }()
+	end := c.Begin(t.Context())
 
 	const ours = `SELECT coalesce(string_agg(pid::text, ' ' ORDER BY pid), '') FROM pg_stat_activity
 		WHERE datname = current_database() AND application_name = 'cdc-relay'`
-	before := s.text(ours)
+	before := s.Value(ours)
 	every(time.Second, 3*time.Second, func() {
-		if now := s.text(ours); now != before || len(strings.Fields(now)) != 2 {
+		if now := s.Value(ours); now != before || len(strings.Fields(now)) != 2 {
 			t.Errorf("the relay's backends %s became %s under the settings of the role", before, now)
 		}
 	})
 	back := func() {
 		t.Helper()
 		testenv.Until(t, patience, func(context.Context) error {
-			if now := s.text(ours); len(strings.Fields(now)) != 2 || now == before || s.slot("active_pid") == "" {
+			if now := s.Value(ours); len(strings.Fields(now)) != 2 || now == before || s.OfSlot("active_pid") == "" {
 				return errors.New("the relay does not have both connections")
 			}
 			return nil
 		})
 		r.WaitReady(patience)
-		before = s.text(ours)
+		before = s.Value(ours)
 	}
 	for range 3 {
 		s.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'cdc-relay'`)
@@ -101,9 +97,7 @@ func TestServerEndsConnections(t *testing.T) {
 	}
 	back()
 
-	cancel()
-	<-watched
-	if err := <-wrote; err != nil {
+	if err := end(); err != nil {
 		t.Fatal(err)
 	}
 	judging, done := context.WithTimeout(t.Context(), time.Minute)

@@ -133,10 +133,10 @@ func TestSlotMovedBySomebodyElse(t *testing.T) {
 			r := s.Start(plain)
 			s.Settled(s.insert(1, 1, 0))
 			s.Stop(r)
-			left := s.slot("confirmed_flush_lsn")
+			left := s.OfSlot("confirmed_flush_lsn")
 			s.insert(2, 11, 0)
 			s.Exec(strings.ReplaceAll(tt.move, "SLOT", s.Slot))
-			moved := s.slot("confirmed_flush_lsn")
+			moved := s.OfSlot("confirmed_flush_lsn")
 			s.insert(12, 12, 0)
 			r = s.Start(plain)
 			want := scene.Counted(1, 12)
@@ -145,7 +145,7 @@ func TestSlotMovedBySomebodyElse(t *testing.T) {
 				r.WaitOutput("from "+left+", where cdc-relay had stopped, to "+moved, patience)
 			}
 			testenv.Until(t, patience, func(context.Context) error {
-				if s.text(`SELECT (confirmed_flush_lsn < $1::pg_lsn)::text FROM pg_replication_slots WHERE slot_name = $2`, moved, s.Slot) == "true" {
+				if s.Value(`SELECT (confirmed_flush_lsn < $1::pg_lsn)::text FROM pg_replication_slots WHERE slot_name = $2`, moved, s.Slot) == "true" {
 					t.Fatal("the slot has gone back")
 				}
 				if got := scene.Values(s.Consume(topic, len(want), patience)); !slices.Equal(got, want) {
