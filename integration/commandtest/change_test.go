@@ -46,7 +46,7 @@ func TestNeededColumnRenamed(t *testing.T) {
 	env := r.env
 	env.Exec(`ALTER TABLE public.outbox RENAME payload TO body`)
 	env.Exec(`INSERT INTO public.outbox (aggregatetype, aggregateid, type, body) VALUES ('order', 'second', 'T', '{}')`)
-	end := text(t, env, `SELECT pg_current_wal_insert_lsn()`)
+	end := env.Text(`SELECT pg_current_wal_insert_lsn()`)
 	notReady(t, r.Relay, 10*time.Second, "public.outbox", "payload", "outbox.columns")
 	r.keeps(t, end)
 	if body := answers(t, r.Relay, 10*time.Second, 503, "has no column"); strings.Contains(body, "column list") {
@@ -190,7 +190,7 @@ func TestOutboxRenamed(t *testing.T) {
 	env := r.env
 	env.Exec(`ALTER TABLE public.outbox RENAME TO events`)
 	env.Exec(`INSERT INTO public.events (aggregatetype, aggregateid, type, payload) VALUES ('order', 'second', 'T', '{}')`)
-	end := text(t, env, `SELECT pg_current_wal_insert_lsn()`)
+	end := env.Text(`SELECT pg_current_wal_insert_lsn()`)
 	body := notReady(t, r.Relay, 10*time.Second, "public.events")
 	t.Log(body)
 	r.keeps(t, end)

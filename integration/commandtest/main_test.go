@@ -5,7 +5,6 @@ package commandtest
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -16,12 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	// The tests wait more than they work.
-	if err := flag.Set("test.parallel", "6"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	testenv.Parallel(6) // The tests wait more than they work.
 	os.Exit(testenv.Main(m))
 }
 
@@ -47,32 +41,19 @@ func insert(t *testing.T, env *testenv.Env, key string) (lsn string) {
 		VALUES ('order', $1, 'OrderPlaced', '{}')`, key); err != nil {
 		t.Fatal(err)
 	}
-	return text(t, env, `SELECT pg_current_wal_insert_lsn()`)
+	return env.Text(`SELECT pg_current_wal_insert_lsn()`)
 }
 
-// text returns the one value of a query as text, "" for NULL and for no row.
-func text(t *testing.T, env *testenv.Env, sql string, args ...any) string {
-	t.Helper()
-	var value *string
-	err := env.Conn().QueryRow(t.Context(), `SELECT (`+sql+`)::text`, args...).Scan(&value)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if value == nil {
-		return ""
-	}
-	return *value
-}
-
+// slot reads a column of the slot as text, "" for NULL and when there is no slot.
 func slot(t *testing.T, env *testenv.Env, column string) string {
 	t.Helper()
-	return text(t, env, `SELECT `+column+` FROM pg_replication_slots WHERE slot_name = $1`, env.Slot)
+	return env.Text(`SELECT `+column+` FROM pg_replication_slots WHERE slot_name = $1`, env.Slot)
 }
 
 // notPast fails the test when the slot's confirmed position has reached lsn.
 func notPast(t *testing.T, env *testenv.Env, lsn string) {
 	t.Helper()
-	if text(t, env, `SELECT confirmed_flush_lsn < $2::pg_lsn FROM pg_replication_slots WHERE slot_name = $1`, env.Slot, lsn) != "true" {
+	if env.Text(`SELECT confirmed_flush_lsn < $2::pg_lsn FROM pg_replication_slots WHERE slot_name = $1`, env.Slot, lsn) != "true" {
 		t.Errorf("position %s is confirmed, which has reached %s", slot(t, env, "confirmed_flush_lsn"), lsn)
 	}
 }

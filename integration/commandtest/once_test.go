@@ -25,7 +25,7 @@ func TestOnce(t *testing.T) {
 
 	env.Exec(`INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload)
 		VALUES ('late', '1', 'T', '{}'), ('late', '2', 'T', '{}'), ('order', 'd', 'T', '{}')`)
-	end := text(t, env, `SELECT pg_current_wal_insert_lsn()`)
+	end := env.Text(`SELECT pg_current_wal_insert_lsn()`)
 	res := env.Run("run", "--once", "--timeout", "3s", "--config", env.WriteConfig(freePort))
 	refused(t, res, 4, "2 rows", "run it again")
 	if !strings.Contains(res.Stderr, env.Topic("late")) {

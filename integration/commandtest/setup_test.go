@@ -130,7 +130,7 @@ func TestMigrate(t *testing.T) {
 	}
 	env.Exec(`INSERT INTO public.outbox (aggregatetype, type) VALUES ('a', 'b')`)
 	refused(t, env.Run(migrate("down", "--steps", "3")...), 1, "outbox", "")
-	if text(t, env, `SELECT count(*) FROM public.outbox`) != "1" {
+	if env.Text(`SELECT count(*) FROM public.outbox`) != "1" {
 		t.Error("the row is gone")
 	}
 	succeeds(t, env, []string{"took back 001_outbox"}, migrate("down", "--steps", "3", "--force")...)
@@ -162,7 +162,7 @@ func TestMigrateBesideAnotherOutbox(t *testing.T) {
 	once(t, env)
 	wantKeys(t, env, topic, "k")
 	succeeds(t, env, nil, "migrate", "down", "--steps", "9", "--force", "--config", file)
-	if text(t, env, `SELECT count(*) FROM public.outbox`) != "1" {
+	if env.Text(`SELECT count(*) FROM public.outbox`) != "1" {
 		t.Error("the row is gone")
 	}
 }

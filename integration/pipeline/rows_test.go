@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
@@ -16,15 +17,6 @@ const insert = `INSERT INTO public.outbox (aggregatetype, aggregateid, type, pay
 func numbers(env *testenv.Env, from, to int) {
 	env.Exec(`INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload)
 		SELECT 'order', 'k', 'T', jsonb_build_object('n', g) FROM generate_series($1::int, $2::int) g`, from, to)
-}
-
-// values returns the record values in order.
-func values(records []testenv.Record) []string {
-	out := make([]string, len(records))
-	for i, r := range records {
-		out[i] = string(r.Value)
-	}
-	return out
 }
 
 // counted is what numbers gives.
@@ -39,11 +31,7 @@ func counted(from, to int) []string {
 // settledAt waits until everything committed before is confirmed.
 func settledAt(t *testing.T, env *testenv.Env) {
 	t.Helper()
-	conn := env.Conn()
-	var target string
-	if err := conn.QueryRow(t.Context(), `SELECT pg_current_wal_insert_lsn()::text`).Scan(&target); err != nil {
-		t.Fatal(err)
-	}
+	target := env.Text(`SELECT pg_current_wal_insert_lsn()`)
 	untilTrue(t, env, fmt.Sprintf(`SELECT confirmed_flush_lsn >= '%s'::pg_lsn - 40 FROM pg_replication_slots WHERE slot_name = '%s'`, target, env.Slot))
 }
 
@@ -168,7 +156,7 @@ func TestTemplatesAndSeveralTables(t *testing.T) {
 		"routing.key":    "{region}:{aggregateid}",
 	})
 	env.Exec(`INSERT INTO third VALUES ('3', 'order', 'o', 'c', 'sales')`)
-	if got := values(env.Consume(sales, 2, patience)); !slices.Equal(got, []string{"a", "c"}) {
+	if got := scene.Values(env.Consume(sales, 2, patience)); !slices.Equal(got, []string{"a", "c"}) {
 		t.Errorf("got %q after a table was added, want a and c", got)
 	}
 	stop(t, r)
@@ -188,7 +176,7 @@ func TestPartitionedTable(t *testing.T) {
 	env.Exec(`DROP TABLE outbox_1`)
 	env.Exec(`INSERT INTO public.outbox VALUES (4, 'order', 'k', 'four', 2)`)
 	want := []string{"one", "two", "three", "four"}
-	if got := values(env.Consume(topic, 4, patience)); !slices.Equal(got, want) {
+	if got := scene.Values(env.Consume(topic, 4, patience)); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	stop(t, r)

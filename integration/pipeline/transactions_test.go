@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
@@ -32,7 +33,7 @@ func TestRollbacks(t *testing.T) {
 		` + row(506, 506) + ` END $$`)
 	env.Exec(`BEGIN;` + row(507, 507) + `DELETE FROM public.outbox WHERE payload ->> 'n' = '507'; COMMIT`)
 	env.Exec(row(508, 508))
-	got := values(env.Consume(topic, 508, patience))
+	got := scene.Values(env.Consume(topic, 508, patience))
 	if want := counted(1, 508); !slices.Equal(got, want) {
 		t.Errorf("got %d records that differ from the %d committed rows", len(got), len(want))
 	}
@@ -70,7 +71,7 @@ func TestInterleavedTransactions(t *testing.T) {
 	for _, n := range []int{1, 2, 0} {
 		want = append(want, row(n, 1), row(n, 2))
 	}
-	if got := values(env.Consume(topic, 6, patience)); !slices.Equal(got, want) {
+	if got := scene.Values(env.Consume(topic, 6, patience)); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	stop(t, r)
@@ -84,7 +85,7 @@ func TestLargeTransaction(t *testing.T) {
 	r := start(t, env, nil)
 	const rows = 100_000
 	numbers(env, 1, rows)
-	got := values(env.Consume(topic, rows, time.Minute))
+	got := scene.Values(env.Consume(topic, rows, time.Minute))
 	if !slices.Equal(got, counted(1, rows)) {
 		t.Errorf("%d records, not the rows 1 to %d in order", len(got), rows)
 	}
@@ -111,7 +112,7 @@ func TestCleanRestartsRepeatNothing(t *testing.T) {
 		r = start(t, env, nil)
 	}
 	settledAt(t, env)
-	got := values(env.Consume(topic, rounds*100, patience))
+	got := scene.Values(env.Consume(topic, rounds*100, patience))
 	if want := counted(1, rounds*100); !slices.Equal(got, want) {
 		t.Errorf("%d records, want %d without repeats", len(got), len(want))
 	}
@@ -133,7 +134,7 @@ func TestMutationsAreNoEvents(t *testing.T) {
 	env.Exec(`DELETE FROM public.outbox WHERE payload ->> 'n' = '3'`)
 	env.Exec(`TRUNCATE public.outbox`)
 	numbers(env, 6, 10)
-	if got := values(env.Consume(topic, 10, patience)); !slices.Equal(got, counted(1, 10)) {
+	if got := scene.Values(env.Consume(topic, 10, patience)); !slices.Equal(got, counted(1, 10)) {
 		t.Errorf("got %q", got)
 	}
 	settledAt(t, env)

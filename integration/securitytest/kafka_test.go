@@ -1,7 +1,6 @@
 package securitytest
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -17,12 +16,7 @@ type kafka struct {
 
 func startKafka(t *testing.T) *kafka {
 	t.Helper()
-	if err := localstack.HaveJava(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	testenv.NeedJava(t)
 	ca := testenv.NewAuthority(t)
 	k := &kafka{ca: ca.CAFile, otherCA: testenv.NewAuthority(t).CAFile}
 	k.cert, k.key = ca.Issue("client")
