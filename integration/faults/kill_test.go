@@ -17,7 +17,7 @@ import (
 // A relay is killed again and again under load, at moments that hurt. What it has left on the topics its successor
 // does not send again, but for what arrived there after the successor had looked.
 func TestKillRounds(t *testing.T) {
-	l := newLab(t, plan{brokers: 1, plain: true, repeats: checker.LateRepeats})
+	l := newLab(t, plan{brokers: 1, repeats: checker.LateRepeats})
 	skipped := l.killRounds(*kills)
 	report := l.judge()
 	t.Logf("%d rounds, %d of them skipped rows; %d repeats", *kills, skipped, report.Duplicates)
@@ -29,7 +29,7 @@ func TestKillRounds(t *testing.T) {
 // A relay that does not look at the topics repeats what its predecessor has left unconfirmed, and nothing else.
 func TestKillRoundsWithoutResume(t *testing.T) {
 	l := newLab(t, plan{
-		brokers: 1, plain: true, repeats: checker.UnconfirmedRepeats, settings: testenv.Settings{"resume.enabled": false},
+		brokers: 1, repeats: checker.UnconfirmedRepeats, settings: testenv.Settings{"resume.enabled": false},
 	})
 	rounds := (*kills + 3) / 4
 	skipped := l.killRounds(rounds)

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,7 +33,6 @@ type lab struct {
 	toBrokers  []*proxy.Proxy // one before each broker
 
 	settings testenv.Settings // of every relay
-	plain    bool             // relays run without the race detector
 	started  int              // relays so far
 	endLoad  func() error
 	loaded   time.Time // when the workload began
@@ -44,7 +42,6 @@ type lab struct {
 type plan struct {
 	brokers  int
 	standby  bool // PostgreSQL has one
-	plain    bool
 	settings testenv.Settings
 	repeats  checker.Repeats
 	fenced   bool
@@ -57,7 +54,7 @@ const slotTimeout = 3 * time.Second
 func newLab(t *testing.T, p plan) *lab {
 	t.Helper()
 	l := &lab{
-		t: t, began: time.Now(), plain: p.plain, random: rand.New(rand.NewPCG(*seed, 0)),
+		t: t, began: time.Now(), random: rand.New(rand.NewPCG(*seed, 0)),
 		settings: testenv.Settings{"postgres.wal_sender_timeout": slotTimeout.String()},
 	}
 	t.Logf("seed %d: %s -faults.seed=%d", *seed, t.Name(), *seed)
@@ -133,9 +130,9 @@ func (l *lab) through(p *proxy.Proxy) string {
 // startKafka starts brokers behind proxies, and returns the addresses of those.
 func (l *lab) startKafka(brokers int) (addrs []string) {
 	l.t.Helper()
-	var kafka *localstack.Kafka
+	var started atomic.Pointer[localstack.Kafka]
 	for i := range brokers {
-		p := l.proxy(func() string { return kafka.AddrsOf(localstack.Proxied)[i] })
+		p := l.proxy(func() string { return started.Load().AddrsOf(localstack.Proxied)[i] })
 		l.toBrokers, addrs = append(l.toBrokers, p), append(addrs, p.Addr())
 	}
 	kafka, err := localstack.StartKafka(l.t.Context(), localstack.KafkaConfig{
@@ -144,6 +141,7 @@ func (l *lab) startKafka(brokers int) (addrs []string) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	started.Store(kafka)
 	l.kafka = kafka
 	l.closeLater(kafka.Close)
 	l.env.Brokers = kafka.Addrs()
@@ -176,16 +174,7 @@ func (l *lab) direct() testenv.Settings {
 // load begins to write, and to sample the confirmed position.
 func (l *lab) load() {
 	l.loaded = time.Now()
-	ctx, stop := context.WithCancel(l.t.Context())
-	wrote := make(chan error, 1)
-	var watched sync.WaitGroup
-	go func() { wrote <- l.check.Write(ctx) }()
-	watched.Go(func() { l.check.Watch(ctx, 100*time.Millisecond) })
-	l.endLoad = sync.OnceValue(func() error {
-		stop()
-		watched.Wait()
-		return <-wrote
-	})
+	l.endLoad = l.check.Begin(l.t.Context())
 	l.t.Cleanup(func() { _ = l.endLoad() })
 }
 

@@ -18,14 +18,14 @@ import (
 // that its successor has written to.
 func TestZombieRounds(t *testing.T) {
 	zombieRounds(t, *zombies, plan{
-		brokers: 1, plain: true, repeats: checker.LateRepeats, fenced: true,
+		brokers: 1, repeats: checker.LateRepeats, fenced: true,
 		settings: testenv.Settings{"kafka.transactional_id": "fault-lab"},
 	})
 }
 
 // Without one, what a zombie still sends is repeated, and nothing else.
 func TestZombieRoundsWithoutFence(t *testing.T) {
-	zombieRounds(t, (*zombies+2)/3, plan{brokers: 1, plain: true, repeats: checker.LateRepeats})
+	zombieRounds(t, (*zombies+2)/3, plan{brokers: 1, repeats: checker.LateRepeats})
 }
 
 // zombieRounds prints a line for each round, and how long each takeover took.
@@ -136,8 +136,10 @@ func (z *zombieLab) round(n int) {
 	began, held := time.Now(), z.leader.seen.inFlight
 	if how.early {
 		z.waitFree()
-		pause(z.t.Context(), z.between(0, 400*time.Millisecond)) // The standby looks four times a second whether the slot is free.
-		z.healBrokers()                                          // Not the link to PostgreSQL: the leader might have the slot again before the standby does.
+		// The standby looks four times a second whether the slot is free. The link to PostgreSQL stays as it is: the
+		// leader might have the slot again before the standby does.
+		pause(z.t.Context(), z.between(0, 400*time.Millisecond))
+		z.healBrokers()
 	}
 	z.waitFor(z.standby, "leading", leading)
 	took := time.Since(began)
