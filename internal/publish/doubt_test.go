@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/position"
 )
 
 // TestDoubtOutlivesTheSession: that the history was given up is not forgotten when the
@@ -84,6 +86,57 @@ func TestPastBatchOnAnotherTopic(t *testing.T) {
 				if got := r.values("t", 0); !strings.HasSuffix(got, sequenceOf(3, 15)) {
 					t.Errorf("t[0] holds %q", got)
 				}
+			})
+		})
+	}
+}
+
+// TestDeposedDoesNotJudge: what a partition holds may be the work of whoever has the
+// slot now. A relay that may have lost it draws no conclusion, and once it has it back
+// it knows these rows.
+func TestDeposedDoesNotJudge(t *testing.T) {
+	tests := map[string]func(r *rig){
+		"while it opens": func(r *rig) {
+			r.restart(3)
+			r.m.latency = 100 * time.Millisecond
+			r.replay(3)
+		},
+		"while it searches": func(r *rig) {
+			r.locked(func(p *modelPartition) { p.faults = []fault{requestLost, outOfOrder} })
+			r.putBatch(1)
+			r.locked(func(*modelPartition) { r.m.latency = 500 * time.Millisecond })
+		},
+	}
+	for name, start := range tests {
+		t.Run(name, func(t *testing.T) {
+			run(t, resuming(), newModel("t", 1), func(r *rig) {
+				r.put(5)
+				r.drain(time.Second)
+				start(r)
+				r.settle(50 * time.Millisecond)
+				r.alive.Store(false)
+				r.locked(func(p *modelPartition) {
+					for i := 5; i < 8; i++ {
+						rec, now := p.log[4], r.record(i, "t", "key")
+						rec.value, rec.stamp.Position, rec.stamp.IDHash = string(now.Value), now.Position, position.HashID(now.ID)
+						rec.header = rec.stamp.AppendText(nil)
+						r.m.write(p, rec)
+					}
+				})
+				before := r.fetches()
+				r.settle(10 * time.Second)
+				r.wantNoReset()
+				if got := r.fetches() - before; got > 4 {
+					t.Errorf("%d requests to read", got)
+				}
+				r.n = 8
+				r.alive.Store(true)
+				r.reconnect(3)
+				r.replay(3)
+				r.put(2)
+				r.drain(time.Minute)
+				r.wantValues("t", 0, sequenceOf(0, 10))
+				r.wantNoReset()
 			})
 		})
 	}

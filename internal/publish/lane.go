@@ -168,8 +168,8 @@ func (l *lane) next(now time.Time) (do task, ok bool) {
 
 // reading is the task to read what is due, or to wait until that is allowed.
 func (l *lane) reading(now time.Time) task {
-	if l.p.session == nil {
-		return task{}
+	if !l.p.alive() {
+		return task{wait: alivePoll}
 	}
 	if l.readSince.IsZero() {
 		l.readSince = now

@@ -62,15 +62,14 @@ func TestZombieSlipsIn(t *testing.T) {
 		s := r.successor(2)
 		defer s.kill()
 		s.replay(2)
-		for s.fetches() < 2 { // The offsets, the tail.
+		before := s.fetches()
+		for s.fetches() == before { // The offsets; then comes the tail.
 			s.settle(100 * time.Microsecond)
 		}
-		s.alive.Store(false)
-		s.settle(time.Second)
+		s.settle(500 * time.Microsecond)
 		r.n -= 5
 		r.put(3)
 		r.drain(time.Second)
-		s.alive.Store(true)
 		s.put(2)
 		s.drain(time.Second)
 		r.wantValues("t", 0, "0 1 2 3 4 5 6 7 5 8 9 10 11")

@@ -116,8 +116,8 @@ func (l *lane) read(ctx context.Context, r reading) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.gone || p.session != r.session {
-		return
+	if l.gone || p.session != r.session || !p.alive() {
+		return // What is there may be the work of whoever holds the slot now.
 	}
 	l.learn(r, &s.found, err, time.Now())
 }
