@@ -13,22 +13,22 @@ import (
 // Batches are appended and their answers are lost, or come when nobody waits for them any more.
 func TestAnswersLostOrLate(t *testing.T) {
 	brokers(t)
-	defer shared.heal()
+	defer shared.Heal()
 	l := newLoad(t, testenv.Settings{"kafka.brokers": shared.proxied()}, checker.Config{Seed: 14}, one)
-	for _, p := range shared.proxies {
+	for _, p := range shared.Proxies {
 		p.Stall(proxy.ToClient)
 	}
 	l.stands(time.Second)
-	for _, p := range shared.proxies {
+	for _, p := range shared.Proxies {
 		p.Reset()
 	}
-	shared.heal()
+	shared.Heal()
 	l.flows("lost answers", soon)
-	for _, p := range shared.proxies {
+	for _, p := range shared.Proxies {
 		p.Delay(proxy.ToClient, 11*time.Second) // The relay waits for ten.
 	}
 	l.stands(12 * time.Second)
-	shared.heal()
+	shared.Heal()
 	l.flows("answers after their time-out", soon)
 	if n := scene.Metric(t, l.relay, "cdc_relay_publish_failures_total"); n < 2 {
 		t.Errorf("%v attempts without an answer, want more", n)
@@ -42,7 +42,7 @@ func TestThrottled(t *testing.T) {
 	a := admin(t)
 	a.ProducerQuota(4096)
 	defer a.ProducerQuota(0)
-	lasts(t, 5*time.Second)
+	testenv.Pass(t, 5*time.Second)
 	var rows float64
 	if err := l.conn.QueryRow(t.Context(), `SELECT count(*) FROM public.outbox`).Scan(&rows); err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ func TestFrozenLeader(t *testing.T) {
 		s.Settled(s.Insert("order", keyOf(topic, partition), "before"))
 	}
 
-	leader := c.kafka.Brokers()[0]
+	leader := c.Kafka.Brokers()[0]
 	if err := leader.Pause(); err != nil {
 		t.Fatal(err)
 	}

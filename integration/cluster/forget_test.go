@@ -55,7 +55,7 @@ func TestUncleanElection(t *testing.T) {
 	s.Insert("order", "k", scene.Counted(11, 20)...)
 	s.Consume(topic, 20, patience)
 
-	leader, follower := shared.kafka.Brokers()[0], shared.kafka.Brokers()[1]
+	leader, follower := shared.Kafka.Brokers()[0], shared.Kafka.Brokers()[1]
 	if err := follower.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,8 @@ type load struct {
 	end       func() error
 }
 
-// newLoad starts a relay, begins to write and waits for the first records. The topics of cfg.Types are the test's to create: before is told the
-// names when there is a database and nothing runs yet.
+// newLoad starts a relay, begins to write and waits for the first records. The topics of cfg.Types are the test's to
+// create: before is told the names when there is a database and nothing runs yet.
 func newLoad(t *testing.T, settings testenv.Settings, cfg checker.Config, before func(env *testenv.Env)) *load {
 	t.Helper()
 	env := testenv.New(t, testenv.NoKafka())
@@ -50,19 +50,8 @@ func newLoad(t *testing.T, settings testenv.Settings, cfg checker.Config, before
 	l := &load{t: t, env: env, conn: env.Conn(), check: c}
 	l.relay = env.StartRelay(testenv.RelayOptions{Settings: settings})
 	l.relay.WaitReady(patience)
-	l.walsender = l.slot("active_pid")
-	ctx, cancel := context.WithCancel(t.Context())
-	wrote, watched := make(chan error, 1), make(chan struct{})
-	go func() { wrote <- c.Write(ctx) }()
-	go func() {
-		defer close(watched)
-		c.Watch(ctx, 100*time.Millisecond)
-	}()
-	l.end = func() error {
-		cancel()
-		<-watched
-		return <-wrote
-	}
+	l.walsender = l.env.OfSlot("active_pid")
+	l.end = c.Begin(t.Context())
 	testenv.Until(t, patience, func(context.Context) error {
 		if n := scene.Metric(t, l.relay, "cdc_relay_messages_published_total"); n < 100 {
 			return fmt.Errorf("%v records so far", n)
@@ -75,25 +64,11 @@ func newLoad(t *testing.T, settings testenv.Settings, cfg checker.Config, before
 // one creates the topic order with six partitions, each on all brokers.
 func one(env *testenv.Env) { env.CreateTopic("order", 6, safe...) }
 
-// slot reads a value of the slot as text.
-func (l *load) slot(column string) string {
-	l.t.Helper()
-	var value string
-	if err := l.conn.QueryRow(l.t.Context(), `SELECT coalesce(`+column+`::text, '') FROM pg_replication_slots
-		WHERE slot_name = $1`, l.env.Slot).Scan(&value); err != nil {
-		l.t.Fatal(err)
-	}
-	return value
-}
-
 // flows waits until everything that is committed by now is confirmed, and says how long that took.
 func (l *load) flows(after string, limit time.Duration) {
 	l.t.Helper()
 	began := time.Now()
-	var now string
-	if err := l.conn.QueryRow(l.t.Context(), `SELECT pg_current_wal_insert_lsn()::text`).Scan(&now); err != nil {
-		l.t.Fatal(err)
-	}
+	now := l.env.Text(`SELECT pg_current_wal_insert_lsn()`)
 	testenv.Until(l.t, limit, func(ctx context.Context) error {
 		var passed bool
 		err := l.conn.QueryRow(ctx, `SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots
@@ -112,7 +87,7 @@ func (l *load) stands(d time.Duration) (reason string) {
 	l.t.Helper()
 	at, since := "", time.Now()
 	testenv.Until(l.t, d+patience, func(ctx context.Context) error {
-		now := l.slot("confirmed_flush_lsn")
+		now := l.env.OfSlot("confirmed_flush_lsn")
 		if now != at {
 			at, since = now, time.Now()
 		}
@@ -150,7 +125,7 @@ func (l *load) judge() checker.Report {
 	if report.Duplicates > 0 {
 		l.t.Errorf("%d repeats, want none", report.Duplicates)
 	}
-	if now := l.slot("active_pid"); now != l.walsender {
+	if now := l.env.OfSlot("active_pid"); now != l.walsender {
 		l.t.Errorf("Kafka's trouble has cost the replication connection: walsender %s became %s", l.walsender, now)
 	}
 	l.relay.WaitReady(soon)
@@ -158,16 +133,4 @@ func (l *load) judge() checker.Report {
 		l.t.Errorf("exit code %d, want 0", code)
 	}
 	return report
-}
-
-// lasts waits for the time to pass while the load goes on.
-func lasts(t *testing.T, d time.Duration) {
-	t.Helper()
-	until := time.Now().Add(d)
-	testenv.Until(t, d+patience, func(context.Context) error {
-		if left := time.Until(until); left > 0 {
-			return fmt.Errorf("%v to wait", left)
-		}
-		return nil
-	})
 }

@@ -40,7 +40,7 @@ func (s *site) synced(standby *localstack.Postgres) {
 	testenv.Until(s.t, patience, func(ctx context.Context) error {
 		s.insert(1)
 		s.Exec(`SELECT pg_log_standby_snapshot()`)
-		got, err := textAt(ctx, s.urlOf(standby), `SELECT synced AND NOT temporary FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
+		got, err := testenv.TextAt(ctx, s.urlOf(standby), `SELECT synced AND NOT temporary FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
 		if err == nil && got != "true" {
 			err = errors.New("the standby has no copy of the slot")
 		}

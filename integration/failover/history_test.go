@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
@@ -67,7 +68,7 @@ func (s *site) change(w witness, change func()) {
 func (s *site) alarmed() {
 	s.t.Helper()
 	s.relay.WaitOutput("not of one history", patience)
-	if n := metric(s.t, s.relay, "cdc_relay_history_renewed_total"); n != 1 {
+	if n := scene.Metric(s.t, s.relay, "cdc_relay_history_renewed_total"); n != 1 {
 		s.t.Errorf("the history was renewed %v times, want once", n)
 	}
 }
@@ -106,7 +107,7 @@ func TestDivergedTimeline(t *testing.T) {
 		standby := s.addStandby("standby", nil)
 		s.start(nil)
 		s.synced(standby)
-		s.becomes(standby, s.text(`SELECT count(*) FROM public.outbox`), `SELECT count(*) FROM public.outbox`)
+		s.becomes(standby, s.Text(`SELECT count(*) FROM public.outbox`), `SELECT count(*) FROM public.outbox`)
 		s.must(standby.Stop(t.Context(), localstack.Fast))
 		s.insert(40)
 		s.judge().noPhantoms(t)
@@ -157,7 +158,7 @@ func TestTwinPromotion(t *testing.T) {
 		s.synced(second)
 		s.alter(second, "sync_replication_slots", "off") // so that its copy of the slot is old
 		s.insert(5)
-		rows := s.text(`SELECT count(*) FROM public.outbox`)
+		rows := s.Text(`SELECT count(*) FROM public.outbox`)
 		for _, standby := range []*localstack.Postgres{first, second} {
 			s.becomes(standby, rows, `SELECT count(*) FROM public.outbox`)
 		}
@@ -257,7 +258,7 @@ func (s *site) bringBack(old, standby *localstack.Postgres, alive, idle bool) {
 func (s *site) halted(keeps bool) {
 	s.t.Helper()
 	before := s.slot("confirmed_flush_lsn")
-	pass(s.t, 4*time.Second) // longer than wal_sender_timeout
+	testenv.Pass(s.t, 4*time.Second) // longer than wal_sender_timeout
 	if after := s.slot("confirmed_flush_lsn"); after != before {
 		s.t.Errorf("confirmed position moved from %s to %s while halted", before, after)
 	}

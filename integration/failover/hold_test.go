@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
+	"github.com/cdc-relay/cdc-relay/integration/scene"
+	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
 // While a standby of synchronized_standby_slots is away, the server holds back what it does not have. The relay says so,
@@ -19,16 +21,16 @@ func TestStandbyAway(t *testing.T) {
 		s.start(nil)
 		s.synced(standby)
 		s.judge()
-		walsender, published := s.slot("active_pid"), s.text(`SELECT count(*) FROM public.outbox`)
+		walsender, published := s.slot("active_pid"), s.Text(`SELECT count(*) FROM public.outbox`)
 		s.must(standby.Stop(t.Context(), localstack.Fast))
 		s.insert(5)
 		s.becomes(s.primary, "true", `SELECT confirmed_flush_lsn < pg_current_wal_lsn() FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
 		s.says(patience, "synchronized_standby_slots")
-		pass(t, 5*time.Second) // longer than wal_sender_timeout
+		testenv.Pass(t, 5*time.Second) // longer than wal_sender_timeout
 		if got := s.slot("active_pid"); got != walsender {
 			t.Errorf("walsender %s became %s while the standby was away", walsender, got)
 		}
-		if got := metric(t, s.relay, "cdc_relay_messages_received_total"); published != fmt.Sprint(got) {
+		if got := scene.Metric(t, s.relay, "cdc_relay_messages_received_total"); published != fmt.Sprint(got) {
 			t.Errorf("%v rows were read, but only %s are safe on the standby", got, published)
 		}
 		if strings.Contains(s.relay.Output(), `"level":"ERROR"`) {
@@ -62,14 +64,14 @@ func TestPublicationGoneForAMoment(t *testing.T) {
 		s.start(nil)
 		s.insert(5)
 		s.judge()
-		sequence := s.text(`SELECT max(seq) FROM public.outbox`)
+		sequence := s.Text(`SELECT max(seq) FROM public.outbox`)
 		s.Exec(`DROP PUBLICATION ` + s.Publication)
 		s.insert(1)
 		s.Exec(`CREATE PUBLICATION ` + s.Publication + ` FOR TABLE public.outbox WITH (publish = 'insert')`)
-		end := s.text(`SELECT pg_current_wal_insert_lsn()`)
+		end := s.Text(`SELECT pg_current_wal_insert_lsn()`)
 		t.Log(s.says(patience, "the publication did not exist when they were written", "pg_replication_slot_advance"))
 		s.halted(major >= 18) // Up to 17 the error ends the walsender.
-		if s.text(`SELECT confirmed_flush_lsn < $2::pg_lsn FROM pg_replication_slots WHERE slot_name = $1`, s.Slot, end) != "true" {
+		if s.Text(`SELECT confirmed_flush_lsn < $2::pg_lsn FROM pg_replication_slots WHERE slot_name = $1`, s.Slot, end) != "true" {
 			t.Errorf("confirmed up to %s, beyond rows that were never read", s.slot("confirmed_flush_lsn"))
 		}
 		s.stop()

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
 // row is a row of the outbox table.
@@ -44,7 +46,7 @@ type verdict struct {
 // stays missing or first copies are out of order. What may be repeated or a phantom is the caller's to say.
 func (s *site) judge() verdict {
 	s.t.Helper()
-	end := s.text(`SELECT pg_current_wal_insert_lsn()`)
+	end := s.Text(`SELECT pg_current_wal_insert_lsn()`)
 	rows := s.rows()
 	client, err := kgo.NewClient(kgo.SeedBrokers(s.Brokers...), kgo.ConsumeTopics(s.topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))
@@ -82,7 +84,7 @@ func (s *site) judge() verdict {
 // header of a page that has just been begun.
 func (s *site) confirmed(ctx context.Context, end string) bool {
 	const header = 40
-	got, err := textAt(ctx, s.URL, `SELECT confirmed_flush_lsn + $3 >= $2::pg_lsn FROM pg_replication_slots WHERE slot_name = $1`, s.Slot, end, header)
+	got, err := testenv.TextAt(ctx, s.URL, `SELECT confirmed_flush_lsn + $3 >= $2::pg_lsn FROM pg_replication_slots WHERE slot_name = $1`, s.Slot, end, header)
 	return err == nil && got == "true"
 }
 

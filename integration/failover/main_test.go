@@ -4,8 +4,6 @@ package failover_test
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"net/url"
@@ -17,16 +15,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	// A test runs up to three servers and a relay.
-	if err := flag.Set("test.parallel", "2"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	testenv.Parallel(2) // A test runs up to three servers and a relay.
 	os.Exit(testenv.Main(m))
 }
 
@@ -153,7 +147,7 @@ func (s *site) load() (end func()) {
 		defer close(done)
 		for ctx.Err() == nil {
 			_ = s.writeUntilBroken(ctx) // What is committed is asked of the table.
-			_ = pause(ctx, 20*time.Millisecond)
+			_ = testenv.Pause(ctx, 20*time.Millisecond)
 		}
 	}()
 	return func() {
@@ -176,37 +170,16 @@ func (s *site) writeUntilBroken(ctx context.Context) error {
 		if _, err := conn.Exec(farewell, insertSQL, rows); err != nil {
 			return err
 		}
-		_ = pause(ctx, 5*time.Millisecond)
+		_ = testenv.Pause(ctx, 5*time.Millisecond)
 	}
 	return nil
-}
-
-// text returns the one value of a query as text, "" for NULL, from the server that takes rows.
-func (s *site) text(sql string, args ...any) string {
-	s.t.Helper()
-	value, err := textAt(s.t.Context(), s.URL, sql, args...)
-	s.must(err)
-	return value
-}
-
-func textAt(ctx context.Context, connString, sql string, args ...any) (string, error) {
-	conn, err := pgx.Connect(ctx, connString)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	var value *string
-	if err := conn.QueryRow(ctx, `SELECT (`+sql+`)::text`, args...).Scan(&value); err != nil || value == nil {
-		return "", err
-	}
-	return *value, nil
 }
 
 // becomes waits until a query on one server yields the value.
 func (s *site) becomes(pg *localstack.Postgres, want, sql string, args ...any) {
 	s.t.Helper()
 	testenv.Until(s.t, patience, func(ctx context.Context) error {
-		got, err := textAt(ctx, s.urlOf(pg), sql, args...)
+		got, err := testenv.TextAt(ctx, s.urlOf(pg), sql, args...)
 		if err == nil && got != want {
 			err = fmt.Errorf("%s is %q, want %q", sql, got, want)
 		}
@@ -217,7 +190,7 @@ func (s *site) becomes(pg *localstack.Postgres, want, sql string, args ...any) {
 // slot reads a column of the relay's slot from the server that takes rows.
 func (s *site) slot(column string) string {
 	s.t.Helper()
-	return s.text(`SELECT `+column+` FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
+	return s.Text(`SELECT `+column+` FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
 }
 
 // says waits until /readyz answers 503 with every text and returns the answer.
@@ -236,54 +209,13 @@ func (s *site) says(limit time.Duration, want ...string) (body string) {
 	return body
 }
 
-// pass lets the time pass in which nothing may happen.
-func pass(t *testing.T, d time.Duration) {
-	t.Helper()
-	until := time.Now().Add(d)
-	testenv.Until(t, d+patience, func(context.Context) error {
-		if time.Now().Before(until) {
-			return errors.New("the time is not over")
-		}
-		return nil
-	})
-}
-
-// pause waits for d or for the end of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// metric returns the value of a metric without labels, 0 when there is none.
-func metric(t *testing.T, r *testenv.Relay, name string) (value float64) {
-	t.Helper()
-	_, body, err := r.Get(t.Context(), "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(body) {
-		if text, ok := strings.CutPrefix(line, name+" "); ok {
-			if _, err := fmt.Sscan(text, &value); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	return value
-}
-
 // moreRows waits until the relay has read so many more rows.
 func (s *site) moreRows(n float64) {
 	s.t.Helper()
 	const name = "cdc_relay_messages_received_total"
-	before := metric(s.t, s.relay, name)
+	before := scene.Metric(s.t, s.relay, name)
 	testenv.Until(s.t, patience, func(context.Context) error {
-		if got := metric(s.t, s.relay, name) - before; got < n {
+		if got := scene.Metric(s.t, s.relay, name) - before; got < n {
 			return fmt.Errorf("%v of %v rows", got, n)
 		}
 		return nil

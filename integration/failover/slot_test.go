@@ -30,7 +30,7 @@ func (s *site) steal() (before, after string) {
 	s.t.Helper()
 	ctx, url := s.t.Context(), s.urlOf(s.primary)
 	before = s.slotAt(url)
-	sequence, err := textAt(ctx, url, `SELECT max(seq) FROM public.outbox`)
+	sequence, err := testenv.TextAt(ctx, url, `SELECT max(seq) FROM public.outbox`)
 	s.must(err)
 	for range 5 {
 		s.must(execAt(ctx, url, insertSQL, 5))
@@ -43,7 +43,7 @@ func (s *site) steal() (before, after string) {
 // slotAt reads the confirmed position of the slot on one server.
 func (s *site) slotAt(url string) string {
 	s.t.Helper()
-	lsn, err := textAt(s.t.Context(), url, `SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
+	lsn, err := testenv.TextAt(s.t.Context(), url, `SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
 	s.must(err)
 	return lsn
 }
@@ -104,7 +104,7 @@ func TestIdleSlotInvalidated(t *testing.T) {
 	s.stop()
 	s.insert(5)
 	at := s.slot("confirmed_flush_lsn")
-	pass(t, 2*time.Second)
+	testenv.Pass(t, 2*time.Second)
 	s.Exec(`CHECKPOINT`)
 	s.becomes(s.primary, "idle_timeout", `SELECT invalidation_reason FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
 	s.exits(78, "idle_timeout", "events committed after "+at+" may be missing from the topics", "pg_drop_replication_slot('"+s.Slot+"')")
@@ -134,7 +134,7 @@ func TestAnotherServer(t *testing.T) {
 	s.insert(5)
 	s.judge()
 	const state = `SELECT system_id || ' ' || history_id FROM public.cdc_relay_slots`
-	system, history, _ := strings.Cut(s.text(state), " ")
+	system, history, _ := strings.Cut(s.Text(state), " ")
 
 	p.Cut()
 	other, err := localstack.StartPostgres(t.Context(), localstack.PostgresConfig{Major: testenv.Major(), NoSync: true})
@@ -158,7 +158,7 @@ func TestAnotherServer(t *testing.T) {
 		t.Errorf("%d records of rows that the server does not have, want the 25 of the other one", len(v.phantoms))
 	}
 	s.stop()
-	if got := s.text(state); strings.Contains(got, system) || strings.Contains(got, history) {
+	if got := s.Text(state); strings.Contains(got, system) || strings.Contains(got, history) {
 		t.Errorf("the slot's row still names the other server or its history: %s", got)
 	}
 }

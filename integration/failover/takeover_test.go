@@ -134,7 +134,7 @@ func TestTakeover(t *testing.T) { // Not in parallel with others: it takes times
 func (s *site) waitsInSilence(d time.Duration) {
 	s.t.Helper()
 	before := s.serverLog()
-	pass(s.t, d)
+	testenv.Pass(s.t, d)
 	for line := range strings.Lines(strings.TrimPrefix(s.serverLog(), before)) {
 		for _, severity := range []string{"ERROR:", "FATAL:", "PANIC:"} {
 			if strings.Contains(line, severity) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/integration/kafkaadmin"
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
+	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
@@ -86,7 +87,7 @@ func TestOtherHeaderVersions(t *testing.T) {
 	s.start(nil)
 	s.insert(10)
 	v := s.judge()
-	if n := metric(t, s.relay, "cdc_relay_resume_rows_skipped_total"); n != float64(unconfirmed) || len(v.repeats) > 0 {
+	if n := scene.Metric(t, s.relay, "cdc_relay_resume_rows_skipped_total"); n != float64(unconfirmed) || len(v.repeats) > 0 {
 		t.Errorf("%v of %d rows are skipped and %d repeated, want what was published to be found before the strange records", n, unconfirmed, len(v.repeats))
 	}
 	if len(v.phantoms) != 50 {

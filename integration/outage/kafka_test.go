@@ -28,16 +28,16 @@ func TestBrokerGoneAndBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.relay.WaitStatus("/readyz", 503, 10*time.Second)
-	before, walsender := l.slot("confirmed_flush_lsn"), l.slot("active_pid")
+	before, walsender := l.env.OfSlot("confirmed_flush_lsn"), l.env.OfSlot("active_pid")
 	l.env.Exec(`SELECT pg_switch_wal()`)
-	if after := l.slot("confirmed_flush_lsn"); after != before {
+	if after := l.env.OfSlot("confirmed_flush_lsn"); after != before {
 		t.Errorf("confirmed position moved from %s to %s without a broker", before, after)
 	}
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	l.relay.WaitReady(patience)
-	if now := l.slot("active_pid"); now != walsender {
+	if now := l.env.OfSlot("active_pid"); now != walsender {
 		t.Errorf("the outage cost the replication connection: %s became %s", walsender, now)
 	}
 	if report := l.judge(); report.Duplicates > 0 {
@@ -59,7 +59,7 @@ func TestFrozenBroker(t *testing.T) {
 		checker.Config{Pause: time.Millisecond, Padding: 2000, Seed: 3}, testenv.RealKafka())
 	b := broker(t)
 	l.streams()
-	walsender := l.slot("active_pid")
+	walsender := l.env.OfSlot("active_pid")
 	if err := b.Pause(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestFrozenBroker(t *testing.T) {
 	if !strings.Contains(reason, "kafka") && !strings.Contains(reason, "broker") {
 		t.Errorf("the reason does not name Kafka: %s", reason)
 	}
-	before := l.slot("confirmed_flush_lsn")
+	before := l.env.OfSlot("confirmed_flush_lsn")
 	deadline := frozen.Add(*freeze) // several times wal_sender_timeout
 	testenv.Until(t, *freeze+10*time.Second, func(context.Context) error {
 		if time.Now().Before(deadline) {
@@ -77,10 +77,10 @@ func TestFrozenBroker(t *testing.T) {
 		}
 		return nil
 	})
-	if after := l.slot("confirmed_flush_lsn"); after != before {
+	if after := l.env.OfSlot("confirmed_flush_lsn"); after != before {
 		t.Errorf("confirmed position moved from %s to %s while nothing could be acknowledged", before, after)
 	}
-	if now := l.slot("active_pid"); now != walsender {
+	if now := l.env.OfSlot("active_pid"); now != walsender {
 		t.Errorf("walsender %s became %s", walsender, now)
 	}
 	if status, _, err := l.relay.Get(t.Context(), "/livez"); status != 200 {
@@ -114,7 +114,7 @@ func TestStopWhileBrokerIsFrozen(t *testing.T) {
 	if !strings.Contains(l.relay.Output(), "will be sent again") {
 		t.Error("nothing says that rows will be sent again")
 	}
-	if l.slot("active_pid") != "" {
+	if l.env.OfSlot("active_pid") != "" {
 		t.Error("the slot is still held after the stop")
 	}
 	if err := b.Resume(); err != nil {

@@ -45,18 +45,7 @@ func newLoad(t *testing.T, settings testenv.Settings, cfg checker.Config, opts .
 	}
 	l := &load{t: t, env: env, check: c}
 	l.relay = l.start(settings)
-	ctx, cancel := context.WithCancel(t.Context())
-	wrote, watched := make(chan error, 1), make(chan struct{})
-	go func() { wrote <- c.Write(ctx) }()
-	go func() {
-		defer close(watched)
-		c.Watch(ctx, 100*time.Millisecond)
-	}()
-	l.end = func() error {
-		cancel()
-		<-watched
-		return <-wrote
-	}
+	l.end = c.Begin(t.Context())
 	return l
 }
 
@@ -85,20 +74,6 @@ func (l *load) judge() *checker.Report {
 		l.t.Errorf("the checker finds faults: %s", report.String())
 	}
 	return &report
-}
-
-// slot reads a value of the slot as text.
-func (l *load) slot(column string) string {
-	l.t.Helper()
-	var value *string
-	if err := l.env.Conn().QueryRow(l.t.Context(), `SELECT `+column+`::text FROM pg_replication_slots WHERE slot_name = $1`,
-		l.env.Slot).Scan(&value); err != nil {
-		l.t.Fatal(err)
-	}
-	if value == nil {
-		return ""
-	}
-	return *value
 }
 
 // metric returns the value of a metric without labels.

@@ -23,22 +23,12 @@ const maxResident = 64 << 20
 // One large transaction against a slow broker costs no more memory than the budget allows. The broker takes 8 MB/s,
 // about a tenth of what the relay can drain.
 func TestMemory(t *testing.T) {
-	if err := localstack.HaveJava(); err != nil {
-		t.Skip(err)
-	}
-	var kafka *localstack.Kafka
-	p, err := proxy.New(func() string { return kafka.AddrsOf(localstack.Proxied)[0] })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	kafka, err = localstack.StartKafka(t.Context(), localstack.KafkaConfig{Advertise: []string{p.Addr()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer kafka.Close()
+	var cluster testenv.Cluster
+	defer cluster.Close()
+	cluster.Start(t, localstack.KafkaConfig{})
+	p := cluster.Proxy()
 	env := testenv.New(t, testenv.NoKafka())
-	env.Brokers = kafka.Addrs()
+	env.Brokers = cluster.Kafka.Addrs()
 	env.CreateTopic("order", 4)
 	r := env.StartRelay(testenv.RelayOptions{
 		Plain:    true,

@@ -22,25 +22,25 @@ func TestTerminatedConnections(t *testing.T) {
 	l := newLoad(t, nil, checker.Config{Rollbacks: 0.1, Seed: 1})
 	conn := l.env.Conn()
 	for range 10 {
-		before := l.slot("active_pid")
+		before := l.env.OfSlot("active_pid")
 		if _, err := conn.Exec(t.Context(), `SELECT pg_terminate_backend($1::int)`, before); err != nil {
 			t.Fatal(err)
 		}
 		testenv.Until(t, patience, func(context.Context) error {
-			if now := l.slot("active_pid"); now == "" || now == before {
+			if now := l.env.OfSlot("active_pid"); now == "" || now == before {
 				return errors.New("the slot is not streamed again")
 			}
 			return nil
 		})
 	}
 	l.relay.WaitReady(patience)
-	walsender := l.slot("active_pid")
+	walsender := l.env.OfSlot("active_pid")
 	if _, err := conn.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 		WHERE application_name = 'cdc-relay' AND backend_type = 'client backend' AND datname = current_database()`); err != nil {
 		t.Fatal(err)
 	}
 	l.relay.WaitReady(patience)
-	if now := l.slot("active_pid"); now != walsender {
+	if now := l.env.OfSlot("active_pid"); now != walsender {
 		t.Errorf("walsender %s became %s when the ordinary connection ended", walsender, now)
 	}
 	if report := l.judge(); report.Duplicates > 0 {

@@ -33,7 +33,7 @@ func TestPostgresRestarts(t *testing.T) {
 	wentBack := false
 	l.streams()
 	for _, mode := range []localstack.StopMode{localstack.Fast, localstack.Immediate, localstack.Immediate, localstack.Fast} {
-		before := l.slot("confirmed_flush_lsn")
+		before := l.env.OfSlot("confirmed_flush_lsn")
 		if err := server.Stop(t.Context(), mode); err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func parseLSN(t *testing.T, text string) pglogrepl.LSN {
 // streams waits until rows are confirmed.
 func (l *load) streams() {
 	l.t.Helper()
-	before, conn := l.slot("confirmed_flush_lsn"), l.env.Conn()
+	before, conn := l.env.OfSlot("confirmed_flush_lsn"), l.env.Conn()
 	testenv.Until(l.t, patience, func(ctx context.Context) error {
 		var moved bool
 		err := conn.QueryRow(ctx, `SELECT confirmed_flush_lsn > $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2`,
@@ -101,11 +101,11 @@ func TestFastShutdownWhileBrokerIsFrozen(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.relay.WaitStatus("/readyz", 503, 10*time.Second)
-	walsender := l.slot("active_pid")
+	walsender := l.env.OfSlot("active_pid")
 	for range 2 {
 		l.endOrdinary()
 	}
-	if now := l.slot("active_pid"); now != walsender {
+	if now := l.env.OfSlot("active_pid"); now != walsender {
 		t.Errorf("walsender %s became %s when the ordinary connection was ended", walsender, now)
 	}
 	began := time.Now()
