@@ -384,14 +384,25 @@ func (p *Publisher) oldest() (oldest uint64, any bool) {
 	return oldest, any
 }
 
-// Drained waits until every row of the session is settled, or ctx ends.
+// errUnproved is why there is nothing to wait for any more.
+var errUnproved = errors.New("rows were passed over, and the one that proves that they are published has not come")
+
+// Drained waits until every row of the session is settled, or ctx ends, or waiting is
+// in vain: it is called when no more rows will come.
 func (p *Publisher) Drained(ctx context.Context) error {
 	const poll = 10 * time.Millisecond
 	t := time.NewTicker(poll)
 	defer t.Stop()
 	for {
-		if _, any := p.Oldest(); !any {
+		p.mu.Lock()
+		_, any := p.oldest()
+		rows := p.rows
+		p.mu.Unlock()
+		switch {
+		case !any:
 			return nil
+		case rows == 0:
+			return errUnproved
 		}
 		select {
 		case <-t.C:

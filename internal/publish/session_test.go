@@ -380,3 +380,23 @@ func TestDrainedGivesUp(t *testing.T) {
 		<-r.p.Settled()
 	})
 }
+
+// TestDrainedOfUnproved: rows that were passed over are not waited for once no more rows
+// come, since only the row that proves them could settle them. Nor are they settled.
+func TestDrainedOfUnproved(t *testing.T) {
+	run(t, resuming(), newModel("t", 1), func(r *rig) {
+		r.put(5)
+		r.drain(time.Second)
+		r.restart(1)
+		r.publish(r.record(1, "t", "key"))
+		r.publish(r.record(2, "t", "key"))
+		ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
+		defer cancel()
+		if err := r.p.Drained(ctx); err == nil || ctx.Err() != nil {
+			t.Errorf("Drained = %v, want that it gives up at once", err)
+		}
+		if got := r.oldest(); got != 1 {
+			t.Errorf("oldest = %d, want 1", got)
+		}
+	})
+}
