@@ -22,7 +22,7 @@ func TestReadingIsBounded(t *testing.T) {
 		"the whole":       {resuming(), 0, 520, 0},
 		"to the start":    {resuming(), 4990, 30, 0},
 		"max_records":     {publish.Config{Resume: true, ResumeMaxRecords: 300}, 0, 35, 0},
-		"max_bytes":       {publish.Config{Resume: true, ResumeMaxBytes: 4 << 20}, 0, 6, 0},
+		"max_bytes":       {publish.Config{Resume: true, ResumeMaxBytes: 4 << 20}, 0, 13, 0},
 		"other's records": {publish.Config{Resume: true, ResumeMaxRecords: 300}, 4990, 35, 10},
 	}
 	for name, tt := range tests {
@@ -55,6 +55,25 @@ func TestReadingIsBounded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestReadingAfterPromotion: records of an earlier timeline end the reading where the
+// slot's position does, though nothing of them is passed over.
+func TestReadingAfterPromotion(t *testing.T) {
+	run(t, resuming(), newModel("t", 1), func(r *rig) {
+		r.put(5000)
+		r.drain(time.Minute)
+		r.session.Timeline++
+		r.restart(4998)
+		before := r.fetches()
+		r.replay(4998)
+		r.drain(time.Minute)
+		if got := r.fetches() - before; got > 30 {
+			t.Errorf("%d requests to read", got)
+		}
+		r.wantValues("t", 0, sequenceOf(0, 5000)+" 4998 4999")
+		r.wantNoReset()
+	})
 }
 
 // TestDeletedAndCompactedTail: what is gone from the log costs repeats at worst.

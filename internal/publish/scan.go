@@ -12,8 +12,10 @@ const (
 	// step is windowGrowth times as wide.
 	firstWindow  = 16
 	windowGrowth = 4
-	// fetchBytes is about what one request reads.
-	fetchBytes = 1 << 20
+	// firstFetch is about what one request of the first step reads; it grows like the
+	// window, up to maxFetch. All that is fetched has to be decoded.
+	firstFetch = 64 << 10
+	maxFetch   = 1 << 20
 )
 
 // found is what a reading has found.
@@ -56,13 +58,15 @@ func (s *scan) run(ctx context.Context) error {
 	if s.to >= 0 {
 		hi = min(hi, s.to)
 	}
-	for window := firstWindow; hi > floor && !s.done(); window *= windowGrowth {
+	window, ask := firstWindow, firstFetch
+	for hi > floor && !s.done() {
 		lo := max(floor, hi-int64(s.fit(window)))
-		if err := s.forward(ctx, lo, hi); err != nil {
+		if err := s.forward(ctx, lo, hi, ask); err != nil {
 			return err
 		}
 		s.records += int(hi - lo)
 		hi = lo
+		window, ask = window*windowGrowth, min(ask*windowGrowth, maxFetch)
 	}
 	return nil
 }
@@ -87,23 +91,23 @@ func (s *scan) fit(window int) int {
 	return max(window, 1)
 }
 
-// forward reads the records from lo to hi. To stop early, when too much has been
-// read, costs repeats at worst.
-func (s *scan) forward(ctx context.Context, lo, hi int64) error {
+// forward reads the records from lo to hi, about ask bytes at a time. To stop early,
+// when too much has been read, costs repeats at worst.
+func (s *scan) forward(ctx context.Context, lo, hi int64, ask int) error {
 	each := func(offset int64, value []byte) {
 		if value != nil && offset < hi {
 			s.see(offset, value)
 		}
 	}
 	for at := lo; at < hi && !s.spent(); {
-		next, err := s.p.broker.Fetch(ctx, s.topic, s.partition, at, fetchBytes, position.Header, each)
+		next, err := s.p.broker.Fetch(ctx, s.topic, s.partition, at, ask, position.Header, each)
 		if err != nil {
 			return err
 		}
 		if next <= at {
 			return fmt.Errorf("read %s[%d]: it ends at offset %d, before %d", s.topic, s.partition, at, s.end)
 		}
-		s.bytes += fetchBytes
+		s.bytes += ask
 		at = next
 	}
 	return nil
@@ -117,13 +121,15 @@ func (s *scan) see(offset int64, value []byte) {
 	if err != nil || stamp.History != s.session.History {
 		return
 	}
+	// Positions go on across a promotion, so the records of an earlier timeline end the
+	// reading too.
+	s.below = s.below || stamp.Timeline <= s.session.Timeline && stamp.Commit < s.session.Start
 	if stamp.Timeline != s.session.Timeline {
 		if stamp.Timeline > s.session.Timeline {
 			s.timeline = max(s.timeline, stamp.Timeline)
 		}
 		return
 	}
-	s.below = s.below || stamp.Commit < s.session.Start
 	if stamp.Fingerprint != s.session.Fingerprint || stamp.Partitions != s.partitions {
 		return
 	}
