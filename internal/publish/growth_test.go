@@ -3,6 +3,8 @@ package publish_test
 import (
 	"testing"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/publish"
 )
 
 // TestGrowthWaitsForReading: a lane without rows that still has to read what lies before
@@ -40,6 +42,35 @@ func TestGrowthWaitsForReading(t *testing.T) {
 					t.Errorf("row %s in partition %d says %d partitions, want %d", rec.value, i, rec.stamp.Partitions, want)
 				}
 			}
+		}
+	})
+}
+
+// TestHandOverMakesRoom: a row that waits for memory of the queue of a topic without
+// lanes goes to its lane as soon as there is one with room.
+func TestHandOverMakesRoom(t *testing.T) {
+	cfg := publish.Config{InFlightBytes: 1 << 20}
+	run(t, cfg, newModel("", 0), func(r *rig) {
+		keys := r.keys(2)
+		go func() {
+			value := make([]byte, 20<<10)
+			for i := range 30 {
+				rec := r.record(i, "t", keys[i/25])
+				rec.Value, rec.Seq = value, uint64(i+1)
+				if r.p.Publish(r.ctx, rec) != nil {
+					return
+				}
+			}
+		}()
+		r.settle(time.Second)
+		if !r.p.Blocked() {
+			t.Fatal("there is room for all")
+		}
+		r.m.grow("t", 2)
+		r.locked(func(p *modelPartition) { p.hold = make(chan struct{}) })
+		r.settle(5 * time.Second)
+		if r.p.Blocked() || r.values("t", 1) == "" {
+			t.Errorf("the row for another lane still waits: %v", r.p.Snapshot().Problems())
 		}
 	})
 }

@@ -173,6 +173,7 @@ func (t *topic) handOver() {
 		t.p.budget.move(&t.queue, &t.lanes[partitionOf(r.keyHash, t.partitions)].queue, *r)
 	}
 	t.queue.pop(t.queue.len())
+	t.p.freed()
 	t.wake()
 }
 
