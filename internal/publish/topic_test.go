@@ -369,7 +369,10 @@ func TestMadeAgainToldOnce(t *testing.T) {
 		r.putBatch(1)
 		r.settle(100 * time.Millisecond)
 		select {
-		case <-r.p.Reset():
+		case err := <-r.p.Reset():
+			if err == nil {
+				t.Fatal("the history is given up without a reason")
+			}
 		default:
 			t.Fatal("the history is not given up before the next look")
 		}
