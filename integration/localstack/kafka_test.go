@@ -21,12 +21,7 @@ import (
 
 func startKafka(t *testing.T, cfg localstack.KafkaConfig) *localstack.Kafka {
 	t.Helper()
-	if err := localstack.HaveJava(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	testenv.NeedJava(t)
 	began := time.Now()
 	kafka, err := localstack.StartKafka(t.Context(), cfg)
 	must(t, err)
