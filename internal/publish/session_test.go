@@ -250,6 +250,8 @@ func TestBudget(t *testing.T) {
 		var waits []bool
 		r.session.Blocked = func(b bool) { waits = append(waits, b) }
 		r.begin()
+		r.put(1) // The topic is known from here on.
+		r.settle(time.Millisecond)
 		over := func(ctx context.Context) error {
 			for {
 				rec := r.record(r.n, "t", "key")
