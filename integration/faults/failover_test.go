@@ -2,14 +2,12 @@ package faults_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
-	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
 // standbySlot is the physical slot of the standby, and its name.
@@ -32,11 +30,10 @@ func (l *lab) follow() {
 	l.standby = standby
 }
 
-// failOver ends the primary, has the standby take its place, and starts a new standby.
+// failOver ends the primary, has the standby, which is synced, take its place, and starts a new one.
 func (p *pair) failOver(end func(context.Context, *localstack.Postgres) error) string {
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 	defer cancel()
-	p.waitSynced()
 	began, former := time.Now(), p.server
 	if err := end(ctx, former); err != nil {
 		p.t.Fatal(err)
@@ -53,25 +50,28 @@ func (p *pair) failOver(end func(context.Context, *localstack.Postgres) error) s
 	return fmt.Sprintf("promoted after %d ms, a new standby after %d ms", took.Milliseconds(), time.Since(began).Milliseconds())
 }
 
-// waitSynced waits until the standby could go on for the slot. A new one has to hear of running transactions first.
-func (p *pair) waitSynced() {
-	p.t.Helper()
-	if conn, err := p.connect(p.t.Context()); err == nil {
-		_, _ = conn.Exec(p.t.Context(), `SELECT pg_log_standby_snapshot()`) // It would come by itself, later.
-		conn.Close(p.t.Context())
+// synced says whether the standby could go on for the slot. Where it could not, a new standby has yet to hear of the
+// transactions that run, which takes a while by itself.
+func (p *pair) synced() bool {
+	ctx := p.t.Context()
+	var ready bool
+	err := query(ctx, p.standby.URL("postgres"), `SELECT coalesce(bool_or(synced AND NOT temporary AND invalidation_reason IS NULL), false)
+		FROM pg_replication_slots WHERE slot_name = $1`, &ready, p.env.Slot)
+	if err == nil && !ready {
+		var lsn string
+		err = query(ctx, p.server.URL("postgres"), `SELECT pg_log_standby_snapshot()::text`, &lsn)
 	}
-	testenv.Until(p.t, patience, func(ctx context.Context) error {
-		conn, err := pgx.Connect(ctx, p.standby.URL("postgres"))
-		if err != nil {
-			return err
-		}
-		defer conn.Close(ctx)
-		var ready bool
-		err = conn.QueryRow(ctx, `SELECT coalesce(bool_or(synced AND NOT temporary AND invalidation_reason IS NULL), false)
-			FROM pg_replication_slots WHERE slot_name = $1`, p.env.Slot).Scan(&ready)
-		if err == nil && !ready {
-			err = errors.New("the slot is not on the standby yet")
-		}
+	return err == nil && ready
+}
+
+// query reads one value from a server, which may be gone.
+func query(ctx context.Context, url, sql string, value any, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
 		return err
-	})
+	}
+	defer conn.Close(ctx)
+	return conn.QueryRow(ctx, sql, args...).Scan(value)
 }

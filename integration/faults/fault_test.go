@@ -13,50 +13,52 @@ import (
 	"github.com/cdc-relay/cdc-relay/integration/proxy"
 )
 
-// fault is one thing that goes wrong. inject does it, and returns when it is over, with what it has drawn.
+// fault is one thing that goes wrong. inject does it, and returns when it is over, with what it has drawn. It is put off
+// while ready says so.
 type fault struct {
 	name   string
 	inject func(*pair) string
+	ready  func(*pair) bool // nil: always
 }
 
 // faults are all that the lab knows. Each comes up once before any comes up again.
 var faults = []fault{
-	{"relay: SIGKILL", func(p *pair) string { return p.endLeader(syscall.SIGKILL) }},
-	{"relay: SIGTERM", func(p *pair) string { return p.endLeader(syscall.SIGTERM) }},
-	{"relay: SIGKILL both", (*pair).killBoth},
-	{"relay: dies before it notes an acknowledgement", func(p *pair) string { return p.crash("produced", 100) }},
-	{"relay: dies before it reports a position", func(p *pair) string { return p.crash("watermark", 30) }},
-	{"relay: dies between reading a tail and writing", func(p *pair) string { return p.crash("scanned", 4) }},
-	{"relay: dies while draining", func(p *pair) string { return p.crash("draining", 1) }},
-	{"relay: SIGSTOP, shortly", func(p *pair) string { return p.freezeLeader(300*time.Millisecond, slotTimeout-time.Second) }},
-	{"relay: SIGSTOP, until another leads", func(p *pair) string { return p.freezeLeader(slotTimeout+time.Second, slotTimeout+3*time.Second) }},
+	{name: "relay: SIGKILL", inject: func(p *pair) string { return p.endLeader(syscall.SIGKILL) }},
+	{name: "relay: SIGTERM", inject: func(p *pair) string { return p.endLeader(syscall.SIGTERM) }},
+	{name: "relay: SIGKILL both", inject: (*pair).killBoth},
+	{name: "relay: dies before it notes an acknowledgement", inject: func(p *pair) string { return p.crash("produced", 100) }},
+	{name: "relay: dies before it reports a position", inject: func(p *pair) string { return p.crash("watermark", 30) }},
+	{name: "relay: dies between reading a tail and writing", inject: func(p *pair) string { return p.crash("scanned", 4) }},
+	{name: "relay: dies while draining", inject: func(p *pair) string { return p.crash("draining", 1) }},
+	{name: "relay: SIGSTOP, shortly", inject: func(p *pair) string { return p.freezeLeader(300*time.Millisecond, slotTimeout-time.Second) }},
+	{name: "relay: SIGSTOP, until another leads", inject: func(p *pair) string { return p.freezeLeader(slotTimeout+time.Second, slotTimeout+3*time.Second) }},
 
-	{"walsender: SIGSTOP", (*pair).freezeWalsender},
-	{"PostgreSQL: fast restart", func(p *pair) string { return p.restartServer(localstack.Fast) }},
-	{"PostgreSQL: immediate restart", func(p *pair) string { return p.restartServer(localstack.Immediate) }},
-	{"PostgreSQL: failover, planned", func(p *pair) string {
+	{name: "walsender: SIGSTOP", inject: (*pair).freezeWalsender},
+	{name: "PostgreSQL: fast restart", inject: func(p *pair) string { return p.restartServer(localstack.Fast) }},
+	{name: "PostgreSQL: immediate restart", inject: func(p *pair) string { return p.restartServer(localstack.Immediate) }},
+	{name: "PostgreSQL: failover, planned", inject: func(p *pair) string {
 		return p.failOver(func(ctx context.Context, s *localstack.Postgres) error { return s.Stop(ctx, localstack.Fast) })
-	}},
-	{"PostgreSQL: failover, unplanned", func(p *pair) string {
+	}, ready: (*pair).synced},
+	{name: "PostgreSQL: failover, unplanned", inject: func(p *pair) string {
 		return p.failOver(func(_ context.Context, s *localstack.Postgres) error { return s.Kill() })
-	}},
+	}, ready: (*pair).synced},
 
-	{"broker: SIGSTOP", (*pair).freezeBroker},
-	{"brokers: rolling restart", (*pair).rollBrokers},
-	{"brokers: killed all at once", (*pair).killBrokers},
-	{"brokers and relays: killed all at once", func(p *pair) string { return p.killBoth() + ", " + p.killBrokers() }},
+	{name: "broker: SIGSTOP", inject: (*pair).freezeBroker},
+	{name: "brokers: rolling restart", inject: (*pair).rollBrokers},
+	{name: "brokers: killed all at once", inject: (*pair).killBrokers},
+	{name: "brokers and relays: killed all at once", inject: func(p *pair) string { return p.killBoth() + ", " + p.killBrokers() }},
 
-	{"link to PostgreSQL: reset", func(p *pair) string { return p.reset(p.postgresLink()) }},
-	{"link to PostgreSQL: cut", func(p *pair) string { return p.spoil(p.postgresLink(), (*proxy.Proxy).Cut) }},
-	{"link to PostgreSQL: stalled", func(p *pair) string { return p.stall(p.postgresLink()) }},
-	{"link to PostgreSQL: one direction dropped", func(p *pair) string { return p.drop(p.postgresLink()) }},
-	{"link to PostgreSQL: slow", func(p *pair) string { return p.slow(p.postgresLink()) }},
+	{name: "link to PostgreSQL: reset", inject: func(p *pair) string { return p.reset(p.postgresLink()) }},
+	{name: "link to PostgreSQL: cut", inject: func(p *pair) string { return p.spoil(p.postgresLink(), (*proxy.Proxy).Cut) }},
+	{name: "link to PostgreSQL: stalled", inject: func(p *pair) string { return p.stall(p.postgresLink()) }},
+	{name: "link to PostgreSQL: one direction dropped", inject: func(p *pair) string { return p.drop(p.postgresLink()) }},
+	{name: "link to PostgreSQL: slow", inject: func(p *pair) string { return p.slow(p.postgresLink()) }},
 
-	{"links to brokers: reset", func(p *pair) string { return p.reset(p.brokerLinks()) }},
-	{"links to brokers: cut", func(p *pair) string { return p.spoil(p.brokerLinks(), (*proxy.Proxy).Cut) }},
-	{"links to brokers: stalled", func(p *pair) string { return p.stall(p.brokerLinks()) }},
-	{"links to brokers: one direction dropped", func(p *pair) string { return p.drop(p.brokerLinks()) }},
-	{"links to brokers: slow", func(p *pair) string { return p.slow(p.brokerLinks()) }},
+	{name: "links to brokers: reset", inject: func(p *pair) string { return p.reset(p.brokerLinks()) }},
+	{name: "links to brokers: cut", inject: func(p *pair) string { return p.spoil(p.brokerLinks(), (*proxy.Proxy).Cut) }},
+	{name: "links to brokers: stalled", inject: func(p *pair) string { return p.stall(p.brokerLinks()) }},
+	{name: "links to brokers: one direction dropped", inject: func(p *pair) string { return p.drop(p.brokerLinks()) }},
+	{name: "links to brokers: slow", inject: func(p *pair) string { return p.slow(p.brokerLinks()) }},
 }
 
 // hold keeps a fault up for a while.

@@ -1,14 +1,11 @@
 package faults_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/integration/checker"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
@@ -147,5 +144,3 @@ func (l *lab) lookUntil(r *relay, limit time.Duration, condition func(metrics) b
 	}
 	return !r.running()
 }
-
-func (l *lab) connect(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, l.env.URL) }

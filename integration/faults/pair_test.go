@@ -29,9 +29,13 @@ func TestLab(t *testing.T) {
 			deck = slices.Clone(known)
 			l.random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 		}
-		f := deck[0]
-		deck = deck[1:]
 		pause(t.Context(), l.between(100*time.Millisecond, time.Second))
+		i := slices.IndexFunc(deck, func(f fault) bool { return f.ready == nil || f.ready(p) })
+		if i < 0 {
+			continue
+		}
+		f := deck[i]
+		deck = slices.Delete(deck, i, i+1)
 		l.say("%s", f.name)
 		detail := f.inject(p)
 		if l.random.IntN(4) == 0 {
@@ -41,6 +45,9 @@ func TestLab(t *testing.T) {
 		took := p.recover()
 		recoveries.add(f.name, took)
 		l.say("  %s; streaming again after %d ms", detail, took.Milliseconds())
+	}
+	for _, f := range deck {
+		l.say("no time for %s", f.name)
 	}
 	l.say("no more faults; streaming again after %d ms", p.recover().Milliseconds())
 	l.judge()
@@ -82,13 +89,8 @@ func (p *pair) recover() time.Duration {
 
 // confirmed returns the slot's confirmed position.
 func (l *lab) confirmed(ctx context.Context) (lsn uint64, err error) {
-	conn, err := l.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close(ctx)
-	err = conn.QueryRow(ctx, `SELECT (confirmed_flush_lsn - '0/0'::pg_lsn)::bigint FROM pg_replication_slots WHERE slot_name = $1`,
-		l.env.Slot).Scan(&lsn)
+	err = query(ctx, l.env.URL, `SELECT (confirmed_flush_lsn - '0/0'::pg_lsn)::bigint FROM pg_replication_slots WHERE slot_name = $1`,
+		&lsn, l.env.Slot)
 	return lsn, err
 }
 

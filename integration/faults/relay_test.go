@@ -128,14 +128,8 @@ func tail(text string) string {
 }
 
 // walsender returns the process id of the slot's walsender, 0 if the slot is free.
-func (l *lab) walsender(ctx context.Context) (int, error) {
-	conn, err := l.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close(ctx)
-	var pid int
-	err = conn.QueryRow(ctx, `SELECT coalesce(active_pid, 0) FROM pg_replication_slots WHERE slot_name = $1`, l.env.Slot).Scan(&pid)
+func (l *lab) walsender(ctx context.Context) (pid int, err error) {
+	err = query(ctx, l.env.URL, `SELECT coalesce(active_pid, 0) FROM pg_replication_slots WHERE slot_name = $1`, &pid, l.env.Slot)
 	return pid, err
 }
 
