@@ -19,6 +19,7 @@ type fault struct {
 	name   string
 	inject func(*pair) string
 	ready  func(*pair) bool // nil: always
+	long   bool             // comes after those that take seconds, so that a short run has most of them
 }
 
 // faults are all that the lab knows. Each comes up once before any comes up again.
@@ -44,9 +45,9 @@ var faults = []fault{
 	}, ready: (*pair).synced},
 
 	{name: "broker: SIGSTOP", inject: (*pair).freezeBroker},
-	{name: "brokers: rolling restart", inject: (*pair).rollBrokers},
-	{name: "brokers: killed all at once", inject: (*pair).killBrokers},
-	{name: "brokers and relays: killed all at once", inject: func(p *pair) string { return p.killBoth() + ", " + p.killBrokers() }},
+	{name: "brokers: rolling restart", inject: (*pair).rollBrokers, long: true},
+	{name: "brokers: killed all at once", inject: (*pair).killBrokers, long: true},
+	{name: "brokers and relays: killed all at once", inject: func(p *pair) string { return p.killBoth() + ", " + p.killBrokers() }, long: true},
 
 	{name: "link to PostgreSQL: reset", inject: func(p *pair) string { return p.reset(p.postgresLink()) }},
 	{name: "link to PostgreSQL: cut", inject: func(p *pair) string { return p.spoil(p.postgresLink(), (*proxy.Proxy).Cut) }},

@@ -28,6 +28,8 @@ func TestLab(t *testing.T) {
 		if len(deck) == 0 {
 			deck = slices.Clone(known)
 			l.random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+			long := slices.DeleteFunc(slices.Clone(deck), func(f fault) bool { return !f.long })
+			deck = append(slices.DeleteFunc(deck, func(f fault) bool { return f.long }), long...)
 		}
 		pause(t.Context(), l.between(100*time.Millisecond, time.Second))
 		i := slices.IndexFunc(deck, func(f fault) bool { return f.ready == nil || f.ready(p) })
