@@ -28,7 +28,7 @@ func stopTree(pid int) (resume func(), err error) {
 			return ignoreGone(err)
 		}
 		stopped = append(stopped, pid)
-		return waitStopped(pid)
+		return await(pid, "stop", "T")
 	}
 	if err := stop(pid); err != nil { // From here on there are no new children.
 		return resume, err
@@ -40,15 +40,20 @@ func stopTree(pid int) (resume func(), err error) {
 	return resume, err
 }
 
-// killTree ends a process and its children without a word.
+// killTree ends a process and its children without a word, and waits until they have ended: as long as one of them has
+// not, it holds memory that the next server refuses to share.
 func killTree(pid int) error {
 	if resume, err := stopTree(pid); err != nil {
 		resume()
 		return err
 	}
-	children, err := childrenOf(pid)
-	for _, child := range append(children, pid) {
+	all, err := childrenOf(pid)
+	all = append(all, pid)
+	for _, child := range all {
 		err = errors.Join(err, ignoreGone(syscall.Kill(child, syscall.SIGKILL)))
+	}
+	for _, child := range all {
+		err = errors.Join(err, await(child, "end", "X"))
 	}
 	return err
 }
@@ -82,18 +87,18 @@ func childrenOf(pid int) ([]int, error) {
 	return children, nil
 }
 
-// waitStopped waits until the process stands still: one that waits for a disk does so later.
-func waitStopped(pid int) error {
+// await waits until the process is in a state, or has ended: one that waits for a disk takes a signal later.
+func await(pid int, what, want string) error {
 	deadline := time.Now().Add(10 * time.Second)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
 		state, _, alive := processState(pid)
-		if !alive || state == "T" || state == "Z" {
+		if !alive || state == want || state == "Z" {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("process %d does not stop", pid)
+			return fmt.Errorf("process %d does not %s", pid, what)
 		}
 		<-tick.C
 	}
