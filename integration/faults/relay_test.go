@@ -133,6 +133,18 @@ func (l *lab) walsender(ctx context.Context) (pid int, err error) {
 	return pid, err
 }
 
+// waitGone waits until the slot is free, or another one's than that walsender's.
+func (l *lab) waitGone(of int) {
+	l.t.Helper()
+	testenv.Until(l.t, patience, func(ctx context.Context) error {
+		pid, err := l.walsender(ctx)
+		if err == nil && pid == of {
+			err = fmt.Errorf("walsender %d holds the slot", pid)
+		}
+		return err
+	})
+}
+
 // waitFree waits until nobody holds the slot.
 func (l *lab) waitFree() {
 	l.t.Helper()

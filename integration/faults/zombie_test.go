@@ -132,10 +132,14 @@ func (z *zombieLab) round(n int) {
 	before := z.repeated()
 	pause(z.t.Context(), z.between(200*time.Millisecond, time.Second))
 	how := stalls[n%len(stalls)]
+	of, err := z.walsender(z.t.Context())
+	if err != nil {
+		z.t.Fatal(err)
+	}
 	how.begin(z)
 	began, held := time.Now(), z.leader.seen.inFlight
 	if how.early {
-		z.waitFree()
+		z.waitGone(of)
 		// The standby looks four times a second whether the slot is free. The link to PostgreSQL stays as it is: the
 		// leader might have the slot again before the standby does.
 		pause(z.t.Context(), z.between(0, 400*time.Millisecond))
