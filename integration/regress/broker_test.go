@@ -156,7 +156,8 @@ func TestConnectionsBreak(t *testing.T) {
 	s := newStage(t)
 	topic := s.CreateTopic("order", 1)
 	r := s.Start(testenv.Settings{"kafka.brokers": p.Addr(), "kafka.max_message_bytes": "1KiB"})
-	rows := 0
+	s.Settled(s.insert(1, 1, 100)) // The partition has been read: from here on it is written to.
+	rows := 1
 	every(50*time.Millisecond, time.Duration(5**scale)*time.Second, func() {
 		s.insert(rows+1, rows+20, 100)
 		rows += 20

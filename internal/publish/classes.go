@@ -129,6 +129,9 @@ type outcome struct {
 	unanswered error
 }
 
+// noTopic is the reason of an attempt for which the cluster layout has no partition.
+const noTopic = "no_topic"
+
 // judge classifies the end of an attempt.
 func judge(res broker.Produced, err error) outcome {
 	if err == nil {
@@ -140,7 +143,7 @@ func judge(res broker.Produced, err error) outcome {
 		out.rule = ruleFor(code)
 		out.reason = codeName(code)
 	}
-	if out.reason == "no_leader" || out.reason == "no_topic" {
+	if out.reason == "no_leader" || out.reason == noTopic {
 		out.unanswered = nil // Nobody was asked.
 	}
 	out.decided = !broker.MayHaveBeenWritten(err)

@@ -279,6 +279,7 @@ func (l *lane) answer(b *batch, o outcome, res broker.Produced) {
 	if l.gone {
 		return
 	}
+	o = l.topic.explain(o)
 	p.health.observe(o.unanswered, now)
 	if o.action == settle {
 		if l.sequence.last >= 0 && res.BaseOffset <= l.sequence.last {

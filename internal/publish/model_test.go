@@ -51,6 +51,7 @@ type modelBroker struct {
 	mu        sync.Mutex
 	topics    map[string][]*modelPartition
 	latency   time.Duration
+	hidden    bool // the user may see no topic, so that the client finds none
 	maxBytes  int
 	refuse    func(value string) bool // rows refused with 87
 	names     bool                    // name the refused rows
@@ -164,6 +165,9 @@ func (m *modelBroker) InitProducer(context.Context) (broker.Producer, error) {
 func (m *modelBroker) Partitions(_ context.Context, topic string) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.hidden {
+		return 0, &broker.Error{Op: "look up", Err: kafka.TopicAuthorizationFailed}
+	}
 	if n := len(m.topics[topic]); n > 0 {
 		return n, nil
 	}
@@ -235,6 +239,9 @@ func (m *modelBroker) Produce(ctx context.Context, topic string, partition int, 
 	if err != nil && ctx.Err() != nil {
 		m.cut(p, raw, f)
 		return broker.Produced{}, ctx.Err()
+	}
+	if m.hidden {
+		return broker.Produced{}, protocol.NewErrNoTopic(topic)
 	}
 	res, err := m.attempt(p, raw, f)
 	if err != nil && broker.MayHaveBeenWritten(err) {

@@ -47,6 +47,7 @@ type topic struct {
 	weighed    bool   // its settings have been looked at
 	unreadable bool   // its partitions may not be read, and that has been said
 	problem    string // why the topic is not as it should be
+	answer     error  // of the last look, nil when it found the topic
 	missing    bool   // the cluster has answered that it does not exist
 	since      time.Time
 	logged     time.Time
@@ -90,6 +91,7 @@ func (t *topic) looked(partitions int, err error, now time.Time) {
 	}
 	if err != nil {
 		t.trouble(err.Error(), missing, now)
+		t.answer = err
 		return
 	}
 	t.remade = t.remade || t.absent >= 2
@@ -264,11 +266,24 @@ func (t *topic) trouble(problem string, missing bool, now time.Time) {
 		slog.String("reason", problem), slog.Int("rows", t.queue.len()))
 }
 
+// explain has the look for the topic say why the client does not find it. To withdraw
+// a permission hides the topic.
+func (t *topic) explain(o outcome) outcome {
+	code := broker.Code(t.answer)
+	if o.reason != noTopic || code == 0 {
+		return o
+	}
+	rule := ruleFor(code)
+	rule.decided = o.decided
+	return outcome{rule: rule, reason: codeName(code), err: t.answer}
+}
+
 func (t *topic) healthy(now time.Time) {
 	if !t.logged.IsZero() {
 		t.p.log.Info("topic is there", slog.String("topic", t.name), slog.Duration("after", now.Sub(t.since)))
 	}
 	t.problem, t.missing, t.since, t.logged = "", false, time.Time{}, time.Time{}
+	t.answer = nil
 }
 
 // manageTopics looks at all topics every second, and at once when one is new.
