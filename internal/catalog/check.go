@@ -54,7 +54,10 @@ func (db *DB) Check(ctx context.Context, spec Spec) (Report, error) {
 	}
 	r.Slot, r.Row, warnings, err = db.CheckSlot(ctx, r.Server, spec.Slot, spec.Publication)
 	r.Warnings = append(r.Warnings, warnings...)
-	return r, err
+	if err != nil {
+		return r, err
+	}
+	return r, db.mayRecord(ctx)
 }
 
 // CheckSlot reads a slot and the relay's record of it and checks that they belong
