@@ -166,22 +166,6 @@ func (l *lane) next(now time.Time) (do task, ok bool) {
 	return task{batch: l.batch}, true
 }
 
-// reading is the task to read what is due, or to wait until that is allowed.
-func (l *lane) reading(now time.Time) task {
-	if !l.p.alive() {
-		return task{wait: alivePoll}
-	}
-	if l.readSince.IsZero() {
-		l.readSince = now
-	}
-	if wait, ok := l.p.mayRead(now); !ok {
-		return task{wait: wait}
-	}
-	r := l.todo
-	r.session, r.partitions, r.settled = l.p.session, uint32(l.topic.partitions), l.settled
-	return task{read: r}
-}
-
 // alive reports whether a session is running and believed to hold the slot.
 func (p *Publisher) alive() bool { return p.session != nil && p.session.Alive() }
 

@@ -90,6 +90,22 @@ func (l *lane) due() bool {
 	return true
 }
 
+// reading is the task to read what is due, or to wait until that is allowed.
+func (l *lane) reading(now time.Time) task {
+	if !l.p.alive() {
+		return task{wait: alivePoll}
+	}
+	if l.readSince.IsZero() {
+		l.readSince = now
+	}
+	if wait, ok := l.p.mayRead(now); !ok {
+		return task{wait: wait}
+	}
+	r := l.todo
+	r.session, r.partitions, r.settled = l.p.session, uint32(l.topic.partitions), l.settled
+	return task{read: r}
+}
+
 // read reads what is to be read, on the lane's goroutine. One lane reads at a time,
 // which bounds the memory of the answers.
 func (l *lane) read(ctx context.Context, r reading) {
