@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -65,6 +66,21 @@ type Config struct {
 	// id, so that partitions refuse what an earlier process still sends once this one
 	// has written to them. No transactions are used. Two relays must not share it.
 	TransactionalID string
+	// DeadLetter has rows that can never be published, and those out of attempts, given
+	// to Refused. Without it their lane halts.
+	DeadLetter bool
+	// DeadLetterUnknownTopics has rows whose topic has not existed for UnknownTopicGrace
+	// given to Refused. Without it they wait.
+	DeadLetterUnknownTopics bool
+	UnknownTopicGrace       time.Duration
+	// MaxAttempts is how many requests that carry a row may fail for a reason that
+	// passes before the row is refused; 0 is no limit.
+	MaxAttempts int
+	// Refused takes a row that is not published. Once it returns nil the lane goes on
+	// with the rows behind it; after an error the lane halts, and tries the row again.
+	// It blocks, is called from many goroutines and without a lock held, and its context
+	// ends with the session. Required with DeadLetter.
+	Refused func(ctx context.Context, r *Refusal) error
 }
 
 // Validate returns every problem of the configuration, joined.

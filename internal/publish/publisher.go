@@ -121,6 +121,8 @@ type Publisher struct {
 	passed  atomic.Uint64 // the session's stream has passed all commits below it
 	awaited atomic.Uint64 // the lowest commit of an anchor that is not proved
 
+	decided atomic.Uint64 // rows acknowledged
+
 	// mu guards everything below, and the lanes and topics. Encoding, compression
 	// and requests happen outside it, save for the encoding of a row in Publish.
 	mu        sync.Mutex
@@ -241,11 +243,11 @@ func (p *Publisher) End() {
 // has no lane, ErrSessionOver when there is no session (any more), or ctx's error.
 func (p *Publisher) Publish(ctx context.Context, r *Record) error {
 	if err := checkTopic(r.Topic); err != nil {
-		return &RefusedError{Topic: r.Topic, Reason: err.Error()}
+		return &RefusedError{Topic: r.Topic, Reason: ReasonInvalidTopic, Problem: err.Error()}
 	}
 	body := bodySize(r, p.stampLen)
 	if body+headerBytes > p.cfg.MaxRequestBytes {
-		return &RefusedError{Topic: r.Topic, Reason: fmt.Sprintf(
+		return &RefusedError{Topic: r.Topic, Reason: ReasonTooLarge, Problem: fmt.Sprintf(
 			"it has %d bytes, more than kafka.max_request_bytes (%d)", body, p.cfg.MaxRequestBytes)}
 	}
 	hash := murmur2(placement(r))
@@ -363,6 +365,9 @@ func (p *Publisher) Blocked() bool {
 	defer p.mu.Unlock()
 	return p.blocked != nil
 }
+
+// Decided returns how many rows this process has had acknowledged.
+func (p *Publisher) Decided() uint64 { return p.decided.Load() }
 
 // Oldest returns the lowest sequence of the session that is not settled, and false
 // when every row that Publish has returned for is. It costs O(lanes).

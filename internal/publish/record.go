@@ -43,17 +43,27 @@ type Record struct {
 	// More says that other records may follow at once: the lane is not woken for
 	// this one but by Flush, so that fewer and larger batches are sent.
 	More bool
+	// Dead says that the row is settled already: it passes through its lane, so that
+	// an anchor can be proved by it, and is never sent.
+	Dead bool
+	// Letter is the id of the dead letter that the record replays, 0 if it is none.
+	Letter int64
 }
 
 // RefusedError is a record that no lane can take: it would fail for ever.
 type RefusedError struct {
-	Topic  string
-	Reason string
+	Topic string
+	// Reason is a label, see [Refusal]; Problem says it in words.
+	Reason  string
+	Problem string
 }
+
+// Label is the reason as a label.
+func (e *RefusedError) Label() string { return e.Reason }
 
 // Error implements error.
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("record for topic %.249q cannot be published: %s", e.Topic, e.Reason)
+	return fmt.Sprintf("record for topic %.249q cannot be published: %s", e.Topic, e.Problem)
 }
 
 // row is one encoded record in a queue.
