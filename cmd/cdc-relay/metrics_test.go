@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"strings"
@@ -32,7 +33,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	defer kafka.Close()
 	c := config.Default()
-	publisher, err := publish.New(c.Publish(), kafka, log, metrics)
+	sending := c.Publish()
+	sending.Refused = func(context.Context, *publish.Refusal) error { return nil }
+	publisher, err := publish.New(sending, kafka, log, metrics)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,9 @@ func pipeline(ctx context.Context, c *config.Config, o runOptions, log *slog.Log
 		return err
 	}
 	defer kafka.Close()
-	publisher, err := publish.New(c.Publish(), kafka, log, metrics)
+	sending := c.Publish()
+	sending.Refused = func(context.Context, *publish.Refusal) error { return errors.New("dead letters are not kept yet") }
+	publisher, err := publish.New(sending, kafka, log, metrics)
 	if err != nil {
 		return err
 	}

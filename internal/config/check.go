@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
@@ -39,6 +40,7 @@ func (c *Config) check(scope Scope) []Problem {
 	k.require("resume.max_bytes", c.Resume.MaxBytes >= 1<<20 && c.Resume.MaxBytes <= 1<<30, "out of range",
 		"give 1MiB to 1GiB, or set resume.enabled to false")
 	k.require("limits.in_flight_bytes", c.Limits.InFlightBytes >= 64<<10, "too small", "give at least 64KiB")
+	k.deadLetters()
 	k.require("shutdown_timeout", c.ShutdownTimeout > 0, "not positive", "give a duration such as 30s")
 	k.address("http.listen", c.HTTP.Listen)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -145,6 +147,37 @@ func (k *checker) sasl() {
 	k.require("kafka.sasl.username", s.Username != "", "not set", "name the user")
 	k.require("kafka.sasl.password", s.Password != "" || s.PasswordFile != "", "not set", "set it, or kafka.sasl.password_file")
 }
+
+// deadLetters looks at what happens to rows that fail.
+func (k *checker) deadLetters() {
+	c := k.config
+	k.oneOf("on_poison", c.OnPoison, deadLetter, halt)
+	k.oneOf("on_unknown_topic", c.OnUnknownTopic, "wait", deadLetter)
+	k.require("unknown_topic_grace", c.UnknownTopicGrace > 0, "not positive", "give a duration such as 5m")
+	k.require("max_attempts", c.MaxAttempts >= 0, "negative", "give a number of attempts, or 0 to try for ever")
+	// Without the store there is nowhere to put these rows.
+	kept := c.OnPoison != halt
+	k.require("on_unknown_topic", kept || c.OnUnknownTopic != deadLetter, "dead_letter needs on_poison: dead_letter",
+		"set on_poison to dead_letter, or on_unknown_topic to wait")
+	k.require("max_attempts", kept || c.MaxAttempts <= 0, "a limit needs on_poison: dead_letter",
+		"set on_poison to dead_letter, or max_attempts to 0")
+	k.require("retry.initial", c.Retry.Initial >= time.Millisecond, "too short", "give at least 1ms")
+	k.require("retry.max", c.Retry.Max >= c.Retry.Initial && c.Retry.Max <= 5*time.Minute, "out of range", "give retry.initial to 5m")
+	k.require("breaker.window", c.Breaker.Window >= minBreakerWindow && c.Breaker.Window <= 1e6, "out of range", "give 20 to 1000000 rows")
+	k.require("breaker.share", c.Breaker.Share > 0 && c.Breaker.Share <= 1, "out of range",
+		"give more than 0 and at most 1, which switches it off; to keep no dead letters set on_poison to halt")
+	k.require("dead_letter.max_value_bytes", c.DeadLetter.MaxValueBytes <= 256<<20, "too large", "give at most 256MiB")
+	k.require("dead_letter.retention", c.DeadLetter.Retention >= 0, "negative", "give a duration such as 720h, or 0s to keep them for ever")
+}
+
+// Values of on_poison and on_unknown_topic.
+const (
+	deadLetter = "dead_letter"
+	halt       = "halt"
+)
+
+// minBreakerWindow is how many rows the breaker must have seen at least.
+const minBreakerWindow = 20
 
 // credentials reads the password for the brokers.
 func (k *checker) credentials() {

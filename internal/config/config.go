@@ -23,8 +23,32 @@ type Config struct {
 	Routing  Routing  `yaml:"routing"`
 	Resume   Resume   `yaml:"resume"`
 	Limits   Limits   `yaml:"limits"`
-	HTTP     HTTP     `yaml:"http"`
-	Log      Log      `yaml:"log"`
+
+	Retry      Retry      `yaml:"retry"`
+	Breaker    Breaker    `yaml:"breaker"`
+	DeadLetter DeadLetter `yaml:"dead_letter"`
+
+	HTTP HTTP `yaml:"http"`
+	Log  Log  `yaml:"log"`
+
+	// What happens to a row that can never be published, because it is too large, its topic has a
+	// name that Kafka does not allow, or the brokers refuse the record for what it is. `dead_letter`:
+	// it is kept in `public.cdc_relay_dead_letter` of the same database, and the rows behind it go on.
+	// `halt`: its partition waits until somebody acts.
+	OnPoison string `yaml:"on_poison"`
+
+	// What happens to the rows of a topic that does not exist. `wait`: they wait for the topic.
+	// `dead_letter`: they become dead letters once it has been missing for `unknown_topic_grace`. A
+	// missing permission always waits.
+	OnUnknownTopic string `yaml:"on_unknown_topic"`
+
+	// How long a topic must have been missing, without a break, before its rows become dead letters.
+	UnknownTopicGrace time.Duration `yaml:"unknown_topic_grace"`
+
+	// How often a row is tried while brokers fail for reasons that pass (no answer, no leader, too
+	// few replicas) before it becomes a dead letter. 0: for ever, so that an outage costs nothing but
+	// time. A topic that does not exist and a missing permission do not count.
+	MaxAttempts int `yaml:"max_attempts"`
 
 	// How long a stop may take: the relay stops reading, waits until what it has sent is
 	// acknowledged, confirms it and leaves. When the time is over it leaves all the same and says how
@@ -109,8 +133,9 @@ type Kafka struct {
 	// below the topic's `max.message.bytes`.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes"`
 
-	// Largest record that is sent at all; a larger one halts the relay. Brokers close the connection on
-	// requests of more than 100 MiB (`socket.request.max.bytes`) without saying which record it was.
+	// Largest record that is sent at all; a larger one is treated as `on_poison` says. Brokers close the
+	// connection on requests of more than 100 MiB (`socket.request.max.bytes`) without saying which
+	// record it was.
 	MaxRequestBytes Bytes `yaml:"max_request_bytes"`
 
 	// Name under which Kafka fences relays: as soon as a relay streams, whatever a former one that is
@@ -209,6 +234,40 @@ type Limits struct {
 	InFlightBytes Bytes `yaml:"in_flight_bytes"`
 }
 
+// Retry is the pause before an attempt to send is repeated. It doubles from `initial` to `max`, with
+// jitter, and starts anew after a success.
+type Retry struct {
+	// First pause.
+	Initial time.Duration `yaml:"initial"`
+
+	// Longest pause. Short, so that a partition goes on within seconds after an outage.
+	Max time.Duration `yaml:"max"`
+}
+
+// Breaker stops the relay from making dead letters of everything: where too many of the recent rows
+// would become one, the fault is probably not theirs. The relay halts then, says so, and tries again
+// every 30s. A restart does not reset the count.
+type Breaker struct {
+	// How many of the last rows, published or dead letters, are looked at. Below 20 rows nothing is
+	// decided.
+	Window int `yaml:"window"`
+
+	// Share of them that may be dead letters, more than 0 up to 1; 1 switches the breaker off.
+	Share float64 `yaml:"share"`
+}
+
+// DeadLetter is how rows that could not be published are kept. `cdc-relay dlq` lists them and sends
+// them again; [Dead letters](dead-letters.md) tells the whole.
+type DeadLetter struct {
+	// Largest value that is kept with the dead letter. A larger one is left out, and a replay reads it
+	// from the outbox table, if the row is still there. 0 keeps no values.
+	MaxValueBytes Bytes `yaml:"max_value_bytes"`
+
+	// How long replayed and discarded dead letters are kept; 0s keeps them for ever. Those that are
+	// still `dead` are never deleted.
+	Retention time.Duration `yaml:"retention"`
+}
+
 // HTTP is the server of /livez, /readyz and /metrics.
 type HTTP struct {
 	// Address to listen on, host:port. It has no authentication: expose it to the inside only.
@@ -234,16 +293,25 @@ func Default() Config {
 			WALSenderTimeout: 10 * time.Second,
 			FailoverSlot:     "auto",
 		},
-		Outbox:          Outbox{Table: Tables{{catalog.TableName{Schema: "public", Name: "outbox"}}}, RecordTime: "commit"},
-		Kafka:           Kafka{Compression: "none", MaxMessageBytes: 1 << 20, MaxRequestBytes: 64 << 20},
-		Routing:         Routing{Topic: "outbox.event.{aggregatetype}", Key: "{aggregateid}"},
-		Resume:          Resume{Enabled: true, MaxRecords: publish.DefaultResumeMaxRecords, MaxBytes: publish.DefaultResumeMaxBytes},
-		Limits:          Limits{InFlightBytes: 16 << 20},
-		HTTP:            HTTP{Listen: "127.0.0.1:9640"},
-		Log:             Log{Level: "info", Format: "auto"},
-		ShutdownTimeout: 30 * time.Second,
+		Outbox:            Outbox{Table: Tables{{catalog.TableName{Schema: "public", Name: "outbox"}}}, RecordTime: "commit"},
+		Kafka:             Kafka{Compression: "none", MaxMessageBytes: 1 << 20, MaxRequestBytes: 64 << 20},
+		Routing:           Routing{Topic: "outbox.event.{aggregatetype}", Key: "{aggregateid}"},
+		Resume:            Resume{Enabled: true, MaxRecords: publish.DefaultResumeMaxRecords, MaxBytes: publish.DefaultResumeMaxBytes},
+		Limits:            Limits{InFlightBytes: 16 << 20},
+		Retry:             Retry{Initial: publish.DefaultRetryInitial, Max: publish.DefaultRetryMax},
+		Breaker:           Breaker{Window: 1000, Share: 0.2},
+		DeadLetter:        DeadLetter{MaxValueBytes: 16 << 20},
+		HTTP:              HTTP{Listen: "127.0.0.1:9640"},
+		Log:               Log{Level: "info", Format: "auto"},
+		OnPoison:          "dead_letter",
+		OnUnknownTopic:    "wait",
+		UnknownTopicGrace: 5 * time.Minute,
+		ShutdownTimeout:   30 * time.Second,
 	}
 }
+
+// KeepsDeadLetters reports whether rows that cannot be published become dead letters.
+func (c *Config) KeepsDeadLetters() bool { return c.OnPoison == deadLetter }
 
 // LogValue gives every key with its value, secrets redacted.
 func (c *Config) LogValue() slog.Value {

@@ -106,6 +106,14 @@ func (c *Config) Publish() publish.Config {
 		ResumeMaxRecords: c.Resume.MaxRecords,
 		ResumeMaxBytes:   int(c.Resume.MaxBytes),
 		TransactionalID:  c.Kafka.TransactionalID,
+
+		RetryInitial: c.Retry.Initial,
+		RetryMax:     c.Retry.Max,
+
+		DeadLetter:              c.KeepsDeadLetters(),
+		DeadLetterUnknownTopics: c.OnUnknownTopic == deadLetter,
+		UnknownTopicGrace:       c.UnknownTopicGrace,
+		MaxAttempts:             c.MaxAttempts,
 	}
 }
 

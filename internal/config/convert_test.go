@@ -11,7 +11,10 @@ import (
 
 // read returns everything that the commands take out of a configuration.
 func read(c *Config) []any {
-	return []any{c.Catalog(), c.Setup(), c.Spec(), c.WAL(), c.Record(), c.Broker(), c.Publish(), c.HTTP, c.Log, c.ShutdownTimeout}
+	return []any{
+		c.Catalog(), c.Setup(), c.Spec(), c.WAL(), c.Record(), c.Broker(), c.Publish(), c.HTTP, c.Log, c.ShutdownTimeout,
+		c.KeepsDeadLetters(), c.Breaker, c.DeadLetter,
+	}
 }
 
 // Every key ends up in the Config of a package: setting it alone changes something there. A key that

@@ -92,6 +92,8 @@ func (f field) want() string {
 		return "true or false"
 	case reflect.Int:
 		return "a whole number"
+	case reflect.Float64:
+		return "a number such as 0.2"
 	case reflect.Int64:
 		if _, ok := reflect.TypeAssert[Bytes](f.value); ok {
 			return "a size such as 16MiB"
