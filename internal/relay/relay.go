@@ -41,6 +41,8 @@ type Config struct {
 	// is filled in by the relay.
 	Routing position.Routing
 
+	DeadLetters DeadLetters
+
 	// ShutdownTimeout bounds a clean stop: what is in flight then is sent again
 	// after the next start.
 	ShutdownTimeout time.Duration
