@@ -11,6 +11,10 @@
 //   - after each commit the writer notes the server's WAL position; at any moment a row that was noted at or before the
 //     slot's confirmed position is on its topic (nothing is confirmed too early).
 //
+// A row that no broker takes, which Config.Poison writes, is where it belongs when it is among the dead letters: there,
+// intact, before a later row of its key is on the topic. It may be in both places only if it was replayed, or if the
+// letter says that it may have been published. A row that was replayed is on a topic once more.
+//
 // Second copies are counted, and their causes are told apart by the record's position header and by its producer, which
 // the broker notes. Config.Repeats says which of them are faults.
 package checker
@@ -59,6 +63,11 @@ type Config struct {
 	Rate int
 	// Padding is the number of bytes that make each payload longer. Default 0.
 	Padding int
+	// Poison makes one row in so many one that cannot be published. Default 0: none.
+	Poison int
+	// PoisonBytes is the padding of one in five of those, which is to be more than a broker takes. The others are for a
+	// topic of no valid name. Default 0: all are.
+	PoisonBytes int
 	// Seed makes the choice of keys, sizes and rollbacks repeatable.
 	Seed uint64
 
@@ -187,6 +196,7 @@ func (c *Checker) Report(ctx context.Context) (Report, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	report := judge(counters, &c.seen, c.notes, c.samples)
+	judgeLetters(&report, counters, &c.seen)
 	judgeRepeats(&report, &c.seen, c.marks, c.cfg.Repeats)
 	return report, nil
 }
@@ -214,7 +224,7 @@ func (c *Checker) Wait(ctx context.Context) (Report, error) {
 	}
 }
 
-// missing returns how many events are on no topic.
+// missing returns how many events are on no topic and in no dead letter, and how many replays are not on theirs.
 func (c *Checker) missing(counters map[string]int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,7 +235,7 @@ func (c *Checker) missing(counters map[string]int64) int64 {
 		}
 		missing += max(0, count)
 	}
-	return missing
+	return missing + int64(len(c.seen.lost())+len(c.seen.unsent()))
 }
 
 // Repeated reads what is new on the topics and returns how many second and further copies there are.

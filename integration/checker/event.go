@@ -14,6 +14,7 @@ type event struct {
 	Transaction string `json:"transaction"`
 	Rows        int    `json:"rows"`        // of the transaction, without those that are rolled back
 	RolledBack  bool   `json:"rolled_back"` // the row is written to be rolled back
+	Poison      bool   `json:"poison"`      // the row is written so that no broker takes it
 	Padding     string `json:"padding"`
 }
 

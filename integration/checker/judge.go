@@ -6,9 +6,10 @@ import (
 	"sort"
 )
 
-// sample is a confirmed position and where the topics ended after it was read.
+// sample is a confirmed position, when it was read by the server's clock, and where the topics ended afterwards.
 type sample struct {
 	confirmed uint64
+	at        int64 // microseconds
 	ends      map[string]map[int32]int64
 }
 
@@ -27,7 +28,7 @@ func judge(counters map[string]int64, seen *ledger, notes map[string][]note, sam
 		}
 		missing := 0
 		for number := h.highest + 1; number <= count; number++ {
-			if _, there := h.first[number]; !there {
+			if !h.has(number) {
 				more.fault(&missing, "missing", "key %s number %d is on no topic", key, number)
 			}
 		}
@@ -75,7 +76,8 @@ func (r *Report) describe(ledgers ...*ledger) {
 }
 
 // judgeSamples asks, at each sample, for the highest event of the key that was noted at or before the confirmed
-// position. Asking for the highest is enough: order is judged apart.
+// position. Asking for the highest is enough: order is judged apart. But a dead letter may overtake an event before it,
+// so where it is one, the one before is asked for, too.
 func judgeSamples(r *Report, more *ledger, key string, h *history, notes []note, samples []sample) {
 	notes = ascending(notes)
 	for _, s := range samples {
@@ -83,13 +85,16 @@ func judgeSamples(r *Report, more *ledger, key string, h *history, notes []note,
 		if after == 0 {
 			continue
 		}
-		number := notes[after-1].number
-		if number == 0 {
-			continue // All its rows so far were rolled back to a savepoint.
-		}
-		first, there := h.first[number]
-		if !there || first.offset >= s.ends[h.topic][h.partition] {
-			more.fault(&r.Early, "early", "key %s number %d was confirmed (%X) before it was on its topic", key, number, s.confirmed)
+		// Number 0: all its rows so far were rolled back to a savepoint.
+		for number := notes[after-1].number; number > 0; number-- {
+			dead := h.dead[number]
+			if first, there := h.first[number]; there && first.offset < s.ends[h.topic][h.partition] {
+				break
+			}
+			if dead == nil || dead.created > s.at {
+				more.fault(&r.Early, "early", "key %s number %d was confirmed (%X) before it was on its topic", key, number, s.confirmed)
+				break
+			}
 		}
 	}
 }

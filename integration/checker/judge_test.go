@@ -16,6 +16,12 @@ type step struct {
 func ledgerOf(t *testing.T, steps []step) *ledger {
 	t.Helper()
 	l := newLedger(false)
+	enterSteps(t, &l, steps)
+	return &l
+}
+
+func enterSteps(t *testing.T, l *ledger, steps []step) {
+	t.Helper()
 	for i, s := range steps {
 		id := s.id
 		if id == "" {
@@ -32,7 +38,6 @@ func ledgerOf(t *testing.T, steps []step) *ledger {
 		}
 		l.enter(r)
 	}
-	return &l
 }
 
 func TestJudge(t *testing.T) {
@@ -96,31 +101,31 @@ func TestJudge(t *testing.T) {
 		"confirmed when there": {
 			steps: []step{{number: 1}, {number: 2}}, count: 2,
 			notes:   []note{{1, 100}, {2, 200}},
-			samples: []sample{{99, ends(0)}, {100, ends(1)}, {199, ends(1)}, {200, ends(2)}},
+			samples: []sample{{99, 99, ends(0)}, {100, 100, ends(1)}, {199, 199, ends(1)}, {200, 200, ends(2)}},
 			want:    Report{Committed: 2, Records: 2, Samples: 4},
 		},
 		"confirmed too early": {
 			steps: []step{{number: 1}, {number: 2}}, count: 2,
 			notes:   []note{{1, 100}, {2, 200}},
-			samples: []sample{{100, ends(0)}, {200, ends(1)}},
+			samples: []sample{{100, 100, ends(0)}, {200, 200, ends(1)}},
 			want:    Report{Committed: 2, Records: 2, Samples: 2, Early: 2},
 		},
 		"confirmed before anything of the key was kept": {
 			steps: []step{{number: 1}}, count: 1,
 			notes:   []note{{0, 100}, {1, 200}}, // All of the first transaction's rows were rolled back to a savepoint.
-			samples: []sample{{150, ends(0)}},
+			samples: []sample{{150, 150, ends(0)}},
 			want:    Report{Committed: 1, Records: 1, Samples: 1},
 		},
 		"confirmed and missing": {
 			steps: []step{{number: 1}}, count: 2,
 			notes:   []note{{1, 100}, {2, 200}},
-			samples: []sample{{300, ends(1)}},
+			samples: []sample{{300, 300, ends(1)}},
 			want:    Report{Committed: 2, Records: 1, Missing: 1, Samples: 1, Early: 1},
 		},
 		"notes that overtook each other": {
 			steps: []step{{number: 1}, {number: 2}}, count: 2,
 			notes:   []note{{1, 210}, {2, 200}}, // 2 is noted at 200, so it and 1 were committed by then.
-			samples: []sample{{205, ends(1)}, {220, ends(1)}},
+			samples: []sample{{205, 205, ends(1)}, {220, 220, ends(1)}},
 			want:    Report{Committed: 2, Records: 2, Samples: 2, Early: 2},
 		},
 	}

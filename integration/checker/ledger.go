@@ -26,6 +26,7 @@ type record struct {
 	origin
 	offset  int64
 	key, id string
+	replay  int // which replay of a dead letter it is, 0 for none
 	value   []byte
 }
 
@@ -38,6 +39,8 @@ type ledger struct {
 	partial    map[string]int               // rows still to come of transactions of which some are there
 	recent     []uint64                     // positions of the first copies since the last mark, and before if not confirmed
 	repeats    []repeat
+	letters    map[identity]*letter
+	gone       []*letter // that were in the table, and are not any more
 	records    int
 	outOfOrder int
 	foreign    int
@@ -48,18 +51,51 @@ type ledger struct {
 func newLedger(fenced bool) ledger {
 	return ledger{
 		fenced: fenced, keys: map[string]*history{}, writers: map[producer]map[place]int64{}, newest: map[place]producer{}, partial: map[string]int{},
+		letters: map[identity]*letter{},
 	}
 }
 
 // history is what was read of one key.
 type history struct {
 	place
-	first   map[int64]copied // first copies by number
-	highest int64            // all numbers up to this one have been seen
+	first    map[int64]copied  // first copies by number
+	dead     map[int64]*letter // dead letters by number
+	replayed map[replay]copied // first copies that replays have brought
+	highest  int64             // all numbers up to this one have been seen
+}
+
+// replay is one replay of an event.
+type replay struct {
+	number int64
+	count  int // how often it had been replayed then, this time included
+}
+
+// of returns the history of a key.
+func (l *ledger) of(key string) *history {
+	h := l.keys[key]
+	if h == nil {
+		h = &history{first: map[int64]copied{}, dead: map[int64]*letter{}, replayed: map[replay]copied{}}
+		l.keys[key] = h
+	}
+	return h
+}
+
+// has says whether an event is where it belongs.
+func (h *history) has(number int64) bool {
+	_, there := h.first[number]
+	return there || h.dead[number] != nil
+}
+
+// advance moves highest.
+func (h *history) advance() {
+	for h.has(h.highest + 1) {
+		h.highest++
+	}
 }
 
 // copied is a first copy: where it is, of which message, and from where.
 type copied struct {
+	place
 	origin
 	offset int64
 	id     string
@@ -80,35 +116,48 @@ func (l *ledger) enter(r record) {
 	l.records++
 	l.wrote(r)
 	e, intact := parseEvent(r.value)
-	h := l.keys[e.Key]
-	if h == nil {
-		h = &history{place: r.place, first: map[int64]copied{}}
-	}
-	first, known := h.first[e.Number]
-	switch where := fmt.Sprintf("%s/%d@%d: key %s number %d", r.topic, r.partition, r.offset, e.Key, e.Number); {
+	where := fmt.Sprintf("%s/%d@%d: key %s number %d", r.topic, r.partition, r.offset, e.Key, e.Number)
+	switch {
 	case !intact || r.key != e.Key || r.id != e.ID:
 		l.fault(&l.foreign, "foreign", "%s: content is not as written", where)
+		return
 	case e.RolledBack:
 		l.fault(&l.foreign, "foreign", "%s: rolled back", where)
+		return
+	}
+	h := l.of(e.Key)
+	if r.replay > 0 {
+		l.replayed(h, e, r)
+		return
+	}
+	if h.place == (place{}) {
+		h.place = r.place
+	}
+	first, known := h.first[e.Number]
+	switch {
 	case h.place != r.place:
 		l.fault(&l.foreign, "foreign", "%s: the key began in %s/%d", where, h.topic, h.partition)
 	case known && first.id != e.ID:
 		l.fault(&l.foreign, "foreign", "%s: message %s, but at offset %d it is %s", where, e.ID, first.offset, first.id)
 	case known:
-		l.repeats = append(l.repeats, repeat{
-			place: r.place, first: first, origin: r.origin, offset: r.offset, key: e.Key, number: e.Number,
-		})
+		l.repeated(first, e, r)
 	default:
-		if e.Number != h.highest+1 {
+		dead := h.dead[e.Number]
+		if dead == nil && e.Number != h.highest+1 {
 			l.fault(&l.outOfOrder, "order", "%s: expected number %d", where, h.highest+1)
 		}
-		l.keys[e.Key] = h
-		h.first[e.Number] = copied{origin: r.origin, offset: r.offset, id: e.ID}
-		for _, next := h.first[h.highest+1]; next; _, next = h.first[h.highest+1] {
-			h.highest++
+		h.first[e.Number] = copied{place: r.place, origin: r.origin, offset: r.offset, id: e.ID}
+		h.advance()
+		if dead == nil {
+			l.arrived(e, r.position.commit)
 		}
-		l.arrived(e, r.position.commit)
 	}
+}
+
+func (l *ledger) repeated(first copied, e event, r record) {
+	l.repeats = append(l.repeats, repeat{
+		place: r.place, first: first, origin: r.origin, offset: r.offset, key: e.Key, number: e.Number,
+	})
 }
 
 // wrote notes who has written to a partition, and whether it is one whose successor has written there.

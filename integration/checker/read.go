@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,10 @@ func (c *Checker) Read(ctx context.Context) error {
 	ends, err := c.ends(ctx)
 	if err != nil {
 		return fmt.Errorf("find the ends of the topics: %w", err)
+	}
+	// After the ends: whatever a record before them has overtaken is a dead letter by now.
+	if err := c.readLetters(ctx); err != nil {
+		return fmt.Errorf("read the dead letters: %w", err)
 	}
 	from := map[string]map[int32]kgo.Offset{}
 	left := 0
@@ -80,6 +85,8 @@ func (c *Checker) enter(r *kgo.Record) {
 			in.id = string(header.Value)
 		case positionHeader:
 			in.position, _ = parsePosition(string(header.Value)) // None is one that no copy shares.
+		case replayHeader:
+			in.replay, _ = strconv.Atoi(string(header.Value)) // No number is no replay.
 		}
 	}
 	c.seen.enter(in)
@@ -149,19 +156,18 @@ func (c *Checker) connectAndSample(ctx context.Context) (sample, error) {
 }
 
 func (c *Checker) sample(ctx context.Context, conn *pgx.Conn) (sample, error) {
-	var confirmed uint64
-	err := conn.QueryRow(ctx, `SELECT coalesce((confirmed_flush_lsn - '0/0'::pg_lsn)::bigint, 0) FROM pg_replication_slots
-		WHERE slot_name = $1`, c.cfg.Slot).Scan(&confirmed)
+	var s sample
+	err := conn.QueryRow(ctx, `SELECT coalesce((confirmed_flush_lsn - '0/0'::pg_lsn)::bigint, 0),
+		(extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM pg_replication_slots
+		WHERE slot_name = $1`, c.cfg.Slot).Scan(&s.confirmed, &s.at)
 	if err != nil {
 		return sample{}, fmt.Errorf("sample slot %s: %w", c.cfg.Slot, err)
 	}
-	ends, err := c.ends(ctx)
-	if err != nil {
+	if s.ends, err = c.ends(ctx); err != nil {
 		return sample{}, fmt.Errorf("sample the ends of the topics: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := sample{confirmed: confirmed, ends: ends}
 	c.samples = append(c.samples, s)
 	return s, nil
 }

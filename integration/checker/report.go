@@ -40,7 +40,8 @@ type Report struct {
 	Unexplained int
 	// Intruding is the number of records that a fenced writer has written behind its successor.
 	Intruding int
-	// Missing is the number of committed events that are on no topic.
+	// Missing is the number of committed events that are on no topic and not among the dead letters, and of dead letters
+	// whose replay is on no topic.
 	Missing int64
 	// OutOfOrder is the number of first copies that came before the first copy of an earlier event of their key.
 	OutOfOrder int
@@ -50,6 +51,16 @@ type Report struct {
 	// Early is the number of events that were confirmed before they were on their topic.
 	Early int
 
+	// Letters is the number of dead letters, Replayed the number of records that their replays have brought, without
+	// repeats. Neither is a fault.
+	Letters, Replayed int
+	// Both is the number of events that are on a topic and among the dead letters, though neither were they replayed nor
+	// does the letter say that they may have been published.
+	Both int
+	// Wrongful is the number of dead letters that should not be there: of rows that nothing is wrong with, that were
+	// rolled back or never committed, with changed content, or second ones.
+	Wrongful int
+
 	// Faults describes the first faults of each kind.
 	Faults []string
 }
@@ -58,7 +69,7 @@ type Report struct {
 func (r Report) OK() bool { return r.faults() == 0 }
 
 func (r Report) faults() int64 {
-	return r.Missing + int64(r.OutOfOrder+r.Foreign+r.Early+r.Unexplained+r.Intruding)
+	return r.Missing + int64(r.OutOfOrder+r.Foreign+r.Early+r.Unexplained+r.Intruding+r.Both+r.Wrongful)
 }
 
 // String returns the report in one line, and the faults in further lines.
@@ -67,6 +78,9 @@ func (r Report) String() string {
 	fmt.Fprintf(&text, "committed %d, records %d, missing %d, out of order %d, foreign %d, confirmed early %d (%d samples), intruding %d, "+
 		"repeated %d (landed late %d, failed over %d, unconfirmed %d, unexplained %d)", r.Committed, r.Records, r.Missing, r.OutOfOrder, r.Foreign,
 		r.Early, r.Samples, r.Intruding, r.Duplicates, r.Late, r.FailedOver, r.Unconfirmed, r.Unexplained)
+	if r.Letters > 0 {
+		fmt.Fprintf(&text, ", dead letters %d (replayed %d, on a topic as well %d, wrongful %d)", r.Letters, r.Replayed, r.Both, r.Wrongful)
+	}
 	for _, fault := range r.Faults {
 		text.WriteString("\n  " + fault)
 	}

@@ -158,8 +158,8 @@ func (w *writer) fill(ctx context.Context, tx pgx.Tx, rows int, rollBack bool) (
 	}
 	batch, transaction := &pgx.Batch{}, newID()
 	insert := func(key string, number int64, rolledBack bool) {
-		e := newEvent(newID(), key, number, w.c.cfg.Padding)
-		e.Transaction, e.Rows, e.RolledBack = transaction, rows, rolledBack
+		e := w.event(key, number, transaction, rows)
+		e.RolledBack = rolledBack
 		w.insert(batch, kinds[key], e)
 	}
 	for range rows {
@@ -170,6 +170,10 @@ func (w *writer) fill(ctx context.Context, tx pgx.Tx, rows int, rollBack bool) (
 			batch.Queue("ROLLBACK TO SAVEPOINT attempt")
 		}
 		numbers[key]++
+		if w.c.cfg.Poison > 0 && !rollBack && w.random.IntN(w.c.cfg.Poison) == 0 {
+			w.insertPoison(batch, kinds[key], w.event(key, numbers[key], transaction, rows))
+			continue
+		}
 		insert(key, numbers[key], rollBack)
 	}
 	for key, number := range numbers {
@@ -196,6 +200,23 @@ func lock(ctx context.Context, tx pgx.Tx, kinds map[string]string) (numbers map[
 		return nil
 	})
 	return numbers, keys, err
+}
+
+func (w *writer) event(key string, number int64, transaction string, rows int) event {
+	e := newEvent(newID(), key, number, w.c.cfg.Padding)
+	e.Transaction, e.Rows = transaction, rows
+	return e
+}
+
+// insertPoison writes an event that is too large, or that is for a topic that cannot be.
+func (w *writer) insertPoison(batch *pgx.Batch, kind string, e event) {
+	e.Poison = true
+	if w.c.cfg.PoisonBytes > 0 && w.random.IntN(5) == 0 {
+		e.Padding = padding(e.Key, e.Number, w.c.cfg.PoisonBytes)
+	} else {
+		kind += "?"
+	}
+	w.insert(batch, kind, e)
 }
 
 func (w *writer) insert(batch *pgx.Batch, kind string, e event) {
