@@ -42,14 +42,14 @@ func TestBatchesLargerThanTheTopicTakes(t *testing.T) {
 	s.Stop(r)
 }
 
-// A row that the topic does not take halts its lane and is named; its neighbours before it and on other lanes are
-// delivered, nothing behind it. Once the topic takes it, it goes on in order.
+// With on_poison: halt a row that the topic does not take halts its lane and is named; its neighbours before it and on
+// other lanes are delivered, nothing behind it. Once the topic takes it, it goes on in order.
 func TestRowLargerThanTheTopicTakes(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	topic := s.CreateTopic("order", 1, "max.message.bytes", fmt.Sprint(topicLimit))
 	other := s.CreateTopic("invoice", 1)
-	settings := testenv.Settings{"shutdown_timeout": "1s"}
+	settings := testenv.Settings{"on_poison": "halt", "shutdown_timeout": "1s"}
 	r := s.Start(settings)
 	large := noise(2 << 20)
 	within := s.Insert("order", "k", "before", large, "behind")

@@ -92,13 +92,14 @@ func TestCreateTopics(t *testing.T) {
 	s.Stop(r)
 }
 
-// A topic name that Kafka does not allow is the row's fault: everything before it is delivered, nothing behind it is
-// read, and the row's place in the log is named. A template that gives it a name helps.
+// A topic name that Kafka does not allow is the row's fault. With on_poison: halt everything before it is delivered, nothing
+// behind it is read, and the row's place in the log is named. A template that gives it a name helps.
 func TestInvalidTopicName(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	good := s.CreateTopic("good", 1)
-	r := s.Start(nil)
+	halt := testenv.Settings{"on_poison": "halt"}
+	r := s.Start(halt)
 	s.Insert("good", "k", "1")
 	within := s.Insert("a/b", "k", "2")
 	s.Insert("good", "k", "3")
@@ -109,7 +110,7 @@ func TestInvalidTopicName(t *testing.T) {
 		t.Errorf("got %q, want what came before the row", got)
 	}
 	other := s.CreateTopic("other", 1)
-	r = s.Start(testenv.Settings{"routing.topic": other})
+	r = s.Start(testenv.Settings{"on_poison": "halt", "routing.topic": other})
 	if got := scene.Values(s.Consume(other, 2, patience)); !slices.Equal(got, []string{"2", "3"}) {
 		t.Errorf("got %q, want the row and what came after it", got)
 	}
