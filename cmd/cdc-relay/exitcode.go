@@ -29,7 +29,7 @@ const (
 	exitSlotHeld    = 75  // another process streams from the slot
 	exitPrivilege   = 77  // credentials refused or a privilege missing
 	exitConfig      = 78  // the configuration is wrong, or a server lacks what it names
-	exitInterrupted = 130 // second signal
+	exitInterrupted = 130 // second signal; a command that is not done at the first
 )
 
 // exitError is an error of a command with its class and what to do about it.

@@ -34,7 +34,7 @@ the one before.
 Exit codes: 0 done, 1 unexpected, 2 wrong command line, 3 a check says no, 4 only partly
 done, 69 a server is unreachable, 75 the slot is held by another process, 77 credentials
 refused or a privilege missing, 78 wrong configuration or a server that lacks what it
-names, 130 second interrupt.`,
+names, 130 interrupted.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -44,7 +44,7 @@ names, 130 second interrupt.`,
 	flags.StringVarP(&a.configFile, "config", "c", "", "YAML `file` of settings")
 	a.keyFlag(flags, "log-level", "log.level", "`level` of logging: debug, info, warn or error (default info)")
 	a.keyFlag(flags, "log-format", "log.format", "`form` of the log: text, json, or auto: text on a terminal, JSON elsewhere (default auto)")
-	root.AddCommand(newRun(a), newInit(a), newMigrate(a), newValidate(a), newHealth(a), newVersion())
+	root.AddCommand(newRun(a), newInit(a), newMigrate(a), newValidate(a), newHealth(a), newDLQ(a), newVersion())
 	return root
 }
 

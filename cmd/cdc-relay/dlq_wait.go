@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/deadletter"
+)
+
+// waitPause is how often the slot is asked for its position.
+const waitPause = 100 * time.Millisecond
+
+// errWaitTimeout is what ends a wait after --timeout.
+var errWaitTimeout = errors.New("time is over")
+
+// await waits until the slot's confirmed position has passed the last replay, then finds out which
+// were refused again: whether one was is settled before the position passes it.
+func (r *replay) await(ctx context.Context, l *letters) error {
+	if r.timeout > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, r.timeout, errWaitTimeout)
+		defer stop()
+	}
+	if err := r.confirmed(ctx, l); err != nil {
+		return err
+	}
+	for ids := range slices.Chunk(r.replayed, listPage) {
+		f := deadletter.Filter{Slot: l.slot, Letters: ids, States: []deadletter.State{deadletter.Dead}}
+		again, err := deadletter.List(ctx, l.db, f, len(ids), 0)
+		if err != nil {
+			return err
+		}
+		r.refused = append(r.refused, again...)
+	}
+	r.waited = true
+	if len(r.refused) == 0 {
+		return nil
+	}
+	return &exitError{
+		fmt.Errorf("%s refused again", plural(int64(len(r.refused)), "dead letter")), exitPartly,
+		"cdc-relay dlq show NUMBER tells why; correct that and replay again, or discard",
+	}
+}
+
+// confirmed waits for the slot's position.
+func (r *replay) confirmed(ctx context.Context, l *letters) error {
+	// The end of the log is behind the transaction of the last replay, which has committed. The relay
+	// confirms it as well when the rest is nothing to it.
+	slot, found, err := l.db.Slot(ctx, l.slot)
+	if err != nil {
+		return r.unconfirmed(ctx, l, slot.Active, err)
+	}
+	target, told := slot.WALEnd, time.Now()
+	fmt.Fprintln(r.stderr, "waiting until the relay has published them")
+	for ; ; slot, found, err = l.db.Slot(ctx, l.slot) {
+		switch {
+		case err != nil:
+			return r.unconfirmed(ctx, l, slot.Active, err)
+		case !found:
+			return &exitError{
+				fmt.Errorf("slot %s does not exist, so nobody publishes what was replayed", l.slot), exitConfig,
+				"name the relay's slot in postgres.slot, or create it: cdc-relay init",
+			}
+		case slot.Confirmed >= target:
+			return nil
+		}
+		if time.Since(told) >= progressPause {
+			told = time.Now()
+			fmt.Fprintln(r.stderr, behind(target, slot.Confirmed, slot.Active))
+		}
+		if err := until(ctx, time.Now().Add(waitPause)); err != nil {
+			return r.unconfirmed(ctx, l, slot.Active, err)
+		}
+	}
+}
+
+// behind says what is being waited for.
+func behind(target, confirmed pglogrepl.LSN, active bool) string {
+	if !active {
+		return "still waiting: no relay streams from the slot"
+	}
+	return fmt.Sprintf("still waiting: the relay is %s of log behind", sizeText(int64(target-confirmed)))
+}
+
+// unconfirmed says that the wait has ended without an answer.
+func (r *replay) unconfirmed(ctx context.Context, l *letters, active bool, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	text := plural(int64(len(r.replayed)), "dead letter") + " replayed, but the relay has not confirmed"
+	next := "see why it has not: cdc-relay health; the replay stands, and dlq list shows what is refused again"
+	if !active {
+		text += fmt.Sprintf(": none streams from slot %s", l.slot)
+		next = "start it: cdc-relay run; the replay stands"
+	}
+	if errors.Is(context.Cause(ctx), errWaitTimeout) {
+		return &exitError{fmt.Errorf("%s within %v", text, r.timeout), exitPartly, next}
+	}
+	return &exitError{errors.New("stopped; " + text), exitInterrupted, next}
+}
