@@ -85,7 +85,8 @@ type piece struct {
 }
 
 // collect makes b the first rows of q: as many as fit into maxBytes and maxRows (0
-// = no limit), at least one.
+// = no limit), at least one. A row that the broker has refused among others goes alone,
+// one that is settled already does not go at all.
 func (b *batch) collect(q *queue, maxBytes, maxRows int) {
 	b.n, b.records = 0, 0
 	b.prefixes, b.pieces = b.prefixes[:0], b.pieces[:0]
@@ -96,6 +97,9 @@ func (b *batch) collect(q *queue, maxBytes, maxRows int) {
 	}
 	for b.n < q.len() && b.n < maxRows {
 		r := q.at(b.n)
+		if b.n > 0 && (r.dead || r.alone || q.at(0).alone) {
+			break
+		}
 		delta := r.time - base
 		size := 1 + varintSize(delta) + varintSize(int64(b.n)) + len(r.body)
 		whole := varintSize(int64(size)) + size

@@ -18,9 +18,11 @@ const (
 	// retry: the same bytes again, soon.
 	retry
 	// split: fewer rows, if there is more than one and the batch is decided. One
-	// row alone is refused for good, which halts the lane. A batch that is undecided
-	// is given up first, like find.
+	// row alone is refused for good: it is a dead letter, or halts the lane. A batch that
+	// is undecided is given up first, like find.
 	split
+	// refuse: all rows of a decided batch are refused for good, since their topic is.
+	refuse
 	// find: the same bytes would be refused again, though they may have been appended.
 	// The batch is given up and searched for in its partition.
 	find
@@ -39,6 +41,9 @@ type rule struct {
 	decided bool
 	// refresh means that the cluster layout is likely out of date.
 	refresh bool
+	// free means that the attempt does not count against max_attempts: no broker was to
+	// be asked.
+	free bool
 }
 
 // ruleFor is the table of Kafka's error codes for produce requests. What is not
@@ -51,7 +56,7 @@ func ruleFor(code int) rule {
 
 	// Decided, heals by itself.
 	case kafka.UnknownTopicOrPartition: // 3: deleted, being created, or the layout is old.
-		return rule{action: retry, decided: true, refresh: true}
+		return rule{action: retry, decided: true, refresh: true, free: true}
 	case kafka.NotLeaderForPartition: // 6: the leader has moved.
 		return rule{action: retry, decided: true, refresh: true}
 	case kafka.NotEnoughReplicas: // 19: fewer in-sync replicas than min.insync.replicas.
@@ -64,9 +69,11 @@ func ruleFor(code int) rule {
 		kafka.InvalidRecord:      // 87: refused by validation, such as a null key on a compacted topic.
 		return rule{action: split, decided: true}
 
+	case kafka.InvalidTopic: // 17: such as a topic that only brokers write to.
+		return rule{action: refuse, decided: true}
+
 	// Decided, somebody has to act. A withdrawn permission is never the row's fault.
-	case kafka.InvalidTopic, // 17
-		kafka.TopicAuthorizationFailed: // 29: no Write permission on the topic.
+	case kafka.TopicAuthorizationFailed: // 29: no Write permission on the topic.
 		return rule{action: halt, decided: true}
 	}
 	return undecidedRuleFor(code)
@@ -146,6 +153,7 @@ func judge(res broker.Produced, err error) outcome {
 	if out.reason == "no_leader" || out.reason == noTopic {
 		out.unanswered = nil // Nobody was asked.
 	}
+	out.free = out.free || out.reason == noTopic
 	out.decided = !broker.MayHaveBeenWritten(err)
 	out.refresh = out.decided
 	return out

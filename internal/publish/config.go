@@ -19,6 +19,8 @@ const (
 	DefaultRetryInitial    = 100 * time.Millisecond
 	DefaultRetryMax        = 2 * time.Second
 
+	DefaultUnknownTopicGrace = 5 * time.Minute
+
 	DefaultResumeMaxRecords = 100_000
 	DefaultResumeMaxBytes   = 64 << 20
 )
@@ -70,16 +72,19 @@ type Config struct {
 	// to Refused. Without it their lane halts.
 	DeadLetter bool
 	// DeadLetterUnknownTopics has rows whose topic has not existed for UnknownTopicGrace
-	// given to Refused. Without it they wait.
+	// given to Refused. Without it they wait. The grace defaults to
+	// DefaultUnknownTopicGrace.
 	DeadLetterUnknownTopics bool
 	UnknownTopicGrace       time.Duration
 	// MaxAttempts is how many requests that carry a row may fail for a reason that
 	// passes before the row is refused; 0 is no limit.
 	MaxAttempts int
 	// Refused takes a row that is not published. Once it returns nil the lane goes on
-	// with the rows behind it; after an error the lane halts, and tries the row again.
-	// It blocks, is called from many goroutines and without a lock held, and its context
-	// ends with the session. Required with DeadLetter.
+	// with the rows behind it; after an error the lane halts, and tries the row again,
+	// unless it is ErrUnclear. It blocks, is called from many goroutines and without a
+	// lock held, and its context ends with the session, before the next one begins:
+	// whoever looks up the present session must look at the context after that.
+	// Required with DeadLetter.
 	Refused func(ctx context.Context, r *Refusal) error
 }
 
@@ -105,6 +110,12 @@ func (c Config) Validate() error {
 	}
 	if c.RetryInitial < 0 || c.RetryMax < 0 {
 		errs = append(errs, errors.New("kafka retry pauses must not be negative"))
+	}
+	if c.MaxAttempts < 0 || c.UnknownTopicGrace < 0 {
+		errs = append(errs, errors.New("max_attempts and unknown_topic_grace must not be negative"))
+	}
+	if !c.DeadLetter && (c.MaxAttempts > 0 || c.DeadLetterUnknownTopics) {
+		errs = append(errs, errors.New("max_attempts and on_unknown_topic: dead_letter need on_poison: dead_letter"))
 	}
 	return errors.Join(errs...)
 }
@@ -141,6 +152,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.RetryMax == 0 {
 		c.RetryMax = DefaultRetryMax
+	}
+	if c.UnknownTopicGrace == 0 {
+		c.UnknownTopicGrace = DefaultUnknownTopicGrace
 	}
 	return c
 }

@@ -96,6 +96,8 @@ func TestRules(t *testing.T) {
 			want = rule{action: settle, decided: true}
 		case has(code, 10, 18, 32, 87):
 			want.action = split
+		case has(code, 17):
+			want.action = refuse
 		case has(code, 45, 46, 59):
 			want.action = find
 		case has(code, 47, 90):
@@ -108,6 +110,9 @@ func TestRules(t *testing.T) {
 		got := ruleFor(code)
 		if got.action != want.action || got.decided != want.decided {
 			t.Errorf("code %d: %+v, want %+v", code, got, want)
+		}
+		if got.free != has(code, 3) {
+			t.Errorf("code %d: counts as an attempt = %v", code, !got.free)
 		}
 		if got.refresh && got.action != retry {
 			t.Errorf("code %d: reads the layout anew without trying again", code)

@@ -66,23 +66,36 @@ type lane struct {
 	// maxBytes bounds a batch once the broker has refused a larger one; maxRows,
 	// while the broker refuses some row among many. 0 is no limit.
 	maxBytes, maxRows int
-	trouble           trouble
-	backoff           backoff
-	retryAt           time.Time
-	gone              bool // the topic has been given up
-	held              bool // Flush wakes it
+	// verdict is a refusal by the broker, of rows at the head of the queue.
+	verdict verdict
+	// failure is the last attempt that failed for a reason that passes, at failedAt.
+	failure  error
+	failedAt time.Time
+	// buried is the highest row of the session that became a dead letter. Up to it
+	// nothing that is found in the partition comes by again.
+	buried position.Position
+	// suspect is the highest row of batches of past sessions that were given up: up to
+	// it rows may have been published.
+	suspect position.Position
+	// refusing is since when somebody has been asked to take the first row.
+	refusing time.Time
+	trouble  trouble
+	backoff  backoff
+	retryAt  time.Time
+	gone     bool // the topic has been given up
+	held     bool // Flush wakes it
 }
 
 func newLane(t *topic, partition int) *lane {
 	l := &lane{
-		p: t.p, topic: t, partition: partition,
+		p: t.p, topic: t, partition: partition, buried: t.buried,
 		wake:     make(chan struct{}, 1),
 		sequence: t.p.sequence(partitionName{t.name, partition}),
 		backoff:  backoff{initial: t.p.cfg.RetryInitial, max: t.p.cfg.RetryMax},
 		todo:     reading{purpose: opening},
 	}
 	if t.p.start != nil {
-		t.p.start(l)
+		t.p.start(l.run)
 	}
 	return l
 }
@@ -112,6 +125,9 @@ func (l *lane) run(ctx context.Context) {
 		case do.read.purpose != nothing:
 			l.read(ctx, do.read)
 			continue
+		case do.refuse != nil:
+			l.refuse(ctx, do.refuse)
+			continue
 		case do.wait > 0:
 			timer.Reset(do.wait)
 		}
@@ -123,11 +139,13 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-// task is what a lane does next: send a batch, read, or wait, 0 until woken.
+// task is what a lane does next: send a batch, read, have a row refused, or wait, 0
+// until woken.
 type task struct {
-	batch *batch
-	read  reading
-	wait  time.Duration
+	batch  *batch
+	read   reading
+	refuse *refused
+	wait   time.Duration
 }
 
 // next returns what to do now. It returns false when the lane is to end.
@@ -156,11 +174,23 @@ func (l *lane) next(now time.Time) (do task, ok bool) {
 			return task{wait: alivePoll}, true
 		}
 	}
-	if l.due() {
+	unknown := l.topic.unknown(now) && p.alive()
+	if unknown && !l.surrender(now) {
+		return task{wait: haltPause}, true
+	}
+	if !unknown && l.due() {
 		return l.reading(now), true
 	}
-	if l.batch == nil && !l.take() {
-		return task{}, true
+	if l.batch == nil {
+		if l.skip(); l.lost || l.queue.len() == 0 {
+			return task{wait: lookEvery}, true
+		}
+		if f := l.doomed(unknown, now); f != nil {
+			return task{refuse: f}, true
+		}
+		if !l.take() {
+			return task{}, true
+		}
 	}
 	l.batch.inFlight = true
 	return task{batch: l.batch}, true
@@ -172,8 +202,10 @@ func (p *Publisher) alive() bool { return p.session != nil && p.session.Alive() 
 // skip drops the rows at the head of the queue that need no batch.
 func (l *lane) skip() {
 	n := 0
-	for n < l.queue.len() && l.settles(l.queue.at(n)) {
-		n++
+	for ; n < l.queue.len() && l.settles(l.queue.at(n)); n++ {
+		if r := l.queue.at(n); r.dead {
+			l.buried = r.pos
+		}
 	}
 	if n > 0 {
 		l.drop(n)
@@ -275,6 +307,7 @@ func (l *lane) answer(b *batch, o outcome, res broker.Produced) {
 	}
 	p.metrics.failure(l.topic.name, o.reason)
 	b.undecided = b.undecided || !o.decided
+	l.note(b, o, now)
 	if o.unanswered != nil && !o.decided {
 		l.late(b)
 	}
@@ -282,19 +315,23 @@ func (l *lane) answer(b *batch, o outcome, res broker.Produced) {
 	case b.session != p.session && !b.undecided:
 		l.abandon()
 		return
-	case o.action == find || o.action == split && b.undecided:
+	case o.action == find || p.final(o.action) && b.undecided:
 		l.search(b, o, now)
 	case o.action == depose:
 		l.deposed(b, o, now)
 	case o.action == split && b.n > 1:
 		l.shrink(b, o, res)
 		return
-	case o.action == split || o.action == halt:
+	case p.cfg.DeadLetter && p.final(o.action):
+		l.condemn(b, o, res, now)
+		return
+	case o.action != retry:
 		l.retryAt = now.Add(haltPause)
 		l.halt(b, o, now)
 	default:
 		l.retryAt = now.Add(l.backoff.next())
 		l.failing(o, now)
+		l.exhaust(b, o, now)
 	}
 	p.metrics.retry(o.reason)
 }
@@ -302,6 +339,7 @@ func (l *lane) answer(b *batch, o outcome, res broker.Produced) {
 // acknowledge settles the rows of the batch.
 func (l *lane) acknowledge(b *batch, base int64, now time.Time) {
 	l.p.metrics.acknowledged(l, b, now)
+	l.p.decided.Add(uint64(b.n))
 	if !b.raised {
 		l.sequence.advance(b.n)
 	}
@@ -347,55 +385,6 @@ func (l *lane) follows(b *batch, expected, base int64) {
 	}
 }
 
-// charge counts the memory of the batch itself, once it is known. It never waits:
-// what it adds beyond the budget keeps the next rows out.
-func (l *lane) charge(b *batch) {
-	if b.charged == 0 {
-		b.charged = b.memory()
-		l.p.budget.charge(&l.queue, b.charged)
-	}
-}
-
-// late marks everything that a request without an answer may still read.
-func (l *lane) late(b *batch) {
-	if b.late {
-		return
-	}
-	b.late = true
-	for i := range b.n {
-		l.queue.at(i).chunk.late = true
-	}
-}
-
-// release ends the lane's batch but leaves its rows in the queue.
-func (l *lane) release() {
-	b := l.batch
-	l.batch = nil
-	l.p.budget.charge(&l.queue, -b.charged)
-	if !b.late {
-		l.p.batches.Put(b)
-	}
-}
-
-// abandon ends a batch of a session that is over, of which nothing was written.
-func (l *lane) abandon() { l.discard(l.batch) }
-
-// discard ends a batch and forgets its rows.
-func (l *lane) discard(b *batch) {
-	n := b.n
-	l.release()
-	l.drop(n)
-	l.recovered(time.Now())
-	l.topic.regroup()
-}
-
-// drop removes the first n rows of the queue.
-func (l *lane) drop(n int) {
-	l.queue.release(&l.p.budget, n)
-	l.p.rows -= n
-	l.p.freed()
-}
-
 // oldest is the sequence of the session's first unsettled row, 0 if there is none.
 func (l *lane) oldest() uint64 {
 	if a := l.anchor; a != nil && a.held != 0 {
@@ -429,7 +418,7 @@ func (l *lane) end() {
 	default:
 		l.todo = reading{}
 	}
-	l.readSince, l.anchor, l.lost = time.Time{}, nil, false
+	l.readSince, l.anchor, l.lost, l.verdict = time.Time{}, nil, false, verdict{}
 	keep := 0
 	if b := l.batch; b != nil {
 		if b.undecided || b.inFlight {
@@ -469,6 +458,7 @@ func (l *lane) begin(same bool) {
 	}
 	l.probing = false
 	l.maxBytes, l.maxRows = 0, 0
+	l.buried = position.Position{}
 	l.retryAt = time.Time{}
 	l.backoff.reset()
 	settled, hash := l.settled, l.settledHash

@@ -139,7 +139,8 @@ type Publisher struct {
 	held      []*lane         // that Flush wakes
 	blocked   *queue          // what Publish waits for
 	health    health
-	start     func(*lane) // starts a lane's goroutine; nil until Run
+	// start runs a lane, or whatever else may block, on a goroutine of Run; nil until then.
+	start func(func(context.Context))
 }
 
 // New returns a publisher. It starts nothing: Run does. Register may be nil.
@@ -150,6 +151,9 @@ func New(cfg Config, b Broker, log *slog.Logger, register prometheus.Registerer)
 	compression, err := cfg.compression()
 	if err != nil {
 		return nil, err
+	}
+	if cfg.DeadLetter && cfg.Refused == nil {
+		return nil, errors.New("nothing takes the rows that are refused")
 	}
 	cfg = cfg.withDefaults()
 	p := &Publisher{
@@ -179,10 +183,10 @@ func New(cfg Config, b Broker, log *slog.Logger, register prometheus.Registerer)
 func (p *Publisher) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	p.mu.Lock()
-	p.start = func(l *lane) { wg.Go(func() { l.run(ctx) }) }
+	p.start = func(f func(context.Context)) { wg.Go(func() { f(ctx) }) }
 	for _, t := range p.topics {
 		for _, l := range t.lanes {
-			p.start(l)
+			p.start(l.run)
 		}
 	}
 	p.mu.Unlock()
@@ -240,12 +244,19 @@ func (p *Publisher) End() {
 // Publish queues a record, waiting while its lane or all lanes together hold too
 // much memory. When it returns nil the row is in a lane, or in the queue of a topic
 // whose partitions are not known yet. It returns a *RefusedError for a record that
-// has no lane, ErrSessionOver when there is no session (any more), or ctx's error.
+// has no lane, ErrSessionOver when there is no session (any more), or ctx's error. A
+// dead record that has no lane needs none.
 func (p *Publisher) Publish(ctx context.Context, r *Record) error {
 	if err := checkTopic(r.Topic); err != nil {
+		if r.Dead {
+			return nil
+		}
 		return &RefusedError{Topic: r.Topic, Reason: ReasonInvalidTopic, Problem: err.Error()}
 	}
-	body := bodySize(r, p.stampLen)
+	body := 0
+	if !r.Dead {
+		body = bodySize(r, p.stampLen)
+	}
 	if body+headerBytes > p.cfg.MaxRequestBytes {
 		return &RefusedError{Topic: r.Topic, Reason: ReasonTooLarge, Problem: fmt.Sprintf(
 			"it has %d bytes, more than kafka.max_request_bytes (%d)", body, p.cfg.MaxRequestBytes)}
@@ -268,14 +279,15 @@ func (p *Publisher) Publish(ctx context.Context, r *Record) error {
 	c, buf := p.budget.reserve(q, size)
 	p.budget.charge(q, rowBytes)
 	idHash := position.HashID(r.ID)
-	buf = appendBody(buf, r, t.stamp(r.Position, idHash), p.stampLen)
-	stampAt := len(buf) - p.stampLen
+	if !r.Dead {
+		buf = appendBody(buf, r, t.stamp(r.Position, idHash), p.stampLen)
+	}
 	buf = append(buf, r.ID...)
 	row := row{
 		body: buf[:body:body], id: buf[body:], chunk: c,
 		pos: r.Position, seq: r.Seq,
-		idHash: idHash, stampAt: stampAt, keyHash: hash,
-		time: r.Time.UnixMilli(),
+		idHash: idHash, stampAt: body - p.stampLen, keyHash: hash,
+		time: r.Time.UnixMilli(), letter: r.Letter, dead: r.Dead,
 	}
 	if !r.CommitTime.IsZero() {
 		row.commit = r.CommitTime.UnixNano()

@@ -81,8 +81,16 @@ type row struct {
 	idHash  uint64
 	stampAt int
 	keyHash uint32
-	// time and commit are milliseconds and nanoseconds since 1970; 0 commit = none.
-	time, commit int64
+	// time is in milliseconds, commit and failed (the first counted failure) are in
+	// nanoseconds since 1970; 0 = none.
+	time, commit, failed int64
+	letter               int64
+	// attempts counts requests that carried the row and failed for a reason that passes.
+	attempts int32
+	dead     bool // see Record
+	alone    bool // the broker has refused it among others
+	doubtful bool // an attempt ended without proof that it was not appended
+	again    bool // out of attempts, but it may be tried once more
 }
 
 // rowBytes is what one row costs beside its encoded bytes.

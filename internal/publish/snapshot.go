@@ -45,6 +45,12 @@ type LaneState struct {
 	// not heal by itself.
 	Reason string
 	Halted bool
+	// RowAttempts counts the failed attempts that count against MaxAttempts (0: no
+	// limit) for the first row. The next attempt is at NextAttempt; zero is now.
+	RowAttempts, MaxAttempts int
+	NextAttempt              time.Time
+	// Refusing is how long the lane has waited for a row to become a dead letter.
+	Refusing time.Duration
 	// AttemptAge is how long the present attempt has been under way.
 	AttemptAge time.Duration
 	// Reading is how long the lane has waited for its partition to be read, without
@@ -95,7 +101,7 @@ func (p *Publisher) Snapshot() Snapshot {
 	now := time.Now()
 	for _, t := range p.topics {
 		if n := t.queue.len(); n > 0 || t.problem != "" {
-			s.Waiting = append(s.Waiting, TopicState{Topic: t.name, Rows: n, Missing: t.missing, Reason: t.problem, Since: t.since})
+			s.Waiting = append(s.Waiting, t.state())
 		}
 		for _, l := range t.lanes {
 			if !l.idle() || l.trouble.attempts > 0 || !l.readSince.IsZero() {
@@ -113,6 +119,14 @@ func (p *Publisher) Snapshot() Snapshot {
 	return s
 }
 
+func (t *topic) state() TopicState {
+	s := TopicState{Topic: t.name, Rows: t.queue.len(), Missing: t.missing, Reason: t.problem, Since: t.since}
+	if t.refusal != "" {
+		s.Reason += "; " + t.refusal
+	}
+	return s
+}
+
 func (l *lane) state(now time.Time) LaneState {
 	s := LaneState{
 		Topic: l.topic.name, Partition: l.partition, Queued: l.queue.len(),
@@ -120,6 +134,15 @@ func (l *lane) state(now time.Time) LaneState {
 	}
 	if !l.readSince.IsZero() {
 		s.Reading = now.Sub(l.readSince)
+	}
+	if !l.refusing.IsZero() {
+		s.Refusing = now.Sub(l.refusing)
+	}
+	if l.queue.len() > 0 {
+		s.RowAttempts, s.MaxAttempts = int(l.queue.at(0).attempts), l.p.cfg.MaxAttempts
+	}
+	if l.retryAt.After(now) {
+		s.NextAttempt = l.retryAt
 	}
 	if l.anchor != nil {
 		s.Skipped = l.anchor.rows
@@ -134,6 +157,23 @@ func (l *lane) state(now time.Time) LaneState {
 	return s
 }
 
+// attempt says how far the lane has got with its first row: "attempt 3 of 5, next in 2s".
+func (l LaneState) attempt() string {
+	var text string
+	switch {
+	case l.RowAttempts == 0: // It fails for a reason that does not count.
+		text = fmt.Sprintf("%d times", l.Attempts)
+	case l.MaxAttempts > 0:
+		text = fmt.Sprintf("attempt %d of %d", l.RowAttempts, l.MaxAttempts)
+	default:
+		text = fmt.Sprintf("attempt %d", l.RowAttempts)
+	}
+	if pause := time.Until(l.NextAttempt); pause > 0 {
+		text += fmt.Sprintf(", next in %s", max(pause.Round(time.Second/10), time.Second/10))
+	}
+	return text
+}
+
 // Problems says, in words for an operator, what keeps rows from being published;
 // none means ready. A broker that stops answering shows within ten seconds.
 func (s Snapshot) Problems() []string {
@@ -145,7 +185,9 @@ func (s Snapshot) Problems() []string {
 		case l.AttemptAge >= slowAttempt:
 			out = append(out, fmt.Sprintf("%s[%d]: kafka has not answered for %s", l.Topic, l.Partition, l.AttemptAge.Round(time.Second)))
 		case l.Attempts >= failedProbes:
-			out = append(out, fmt.Sprintf("%s[%d] fails: %s", l.Topic, l.Partition, l.Reason))
+			out = append(out, fmt.Sprintf("%s[%d] fails (%s): %s", l.Topic, l.Partition, l.attempt(), l.Reason))
+		case l.Refusing >= slowAttempt:
+			out = append(out, fmt.Sprintf("%s[%d] has waited for %s for a dead letter to be written", l.Topic, l.Partition, l.Refusing.Round(time.Second)))
 		case l.Reading >= slowAttempt:
 			out = append(out, fmt.Sprintf("%s[%d] has waited for %s to be read", l.Topic, l.Partition, l.Reading.Round(time.Second)))
 		}

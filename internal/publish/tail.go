@@ -189,7 +189,7 @@ func (l *lane) placed(r reading, f *found) {
 		l.sequence.last, l.known, l.owes = f.end-1, true, false
 		l.probing = true
 	}
-	if f.ours && f.pos.Compare(l.settled) > 0 {
+	if f.ours && f.pos.Compare(l.settled) > 0 && f.pos.Compare(l.buried) > 0 {
 		l.expect(f.pos, f.idHash, r.purpose)
 	}
 }
@@ -246,14 +246,15 @@ func (l *lane) unreadable(r reading, err error, now time.Time) {
 }
 
 // settles reports whether a row at the head of the queue needs no batch: it was
-// settled before, or is passed over because of the anchor.
+// settled before, or is passed over because of the anchor. A dead letter waits for what
+// is to be read: it may be in the partition all the same, and be the anchor's own row.
 func (l *lane) settles(r *row) bool {
 	if r.pos.Compare(l.settled) <= 0 {
 		return true
 	}
 	a := l.anchor
 	if a == nil || l.lost {
-		return false
+		return r.dead && !l.lost && (l.todo.purpose == nothing || l.topic.unknown(time.Now()))
 	}
 	switch c := r.pos.Compare(a.pos); {
 	case c > 0:
@@ -264,6 +265,7 @@ func (l *lane) settles(r *row) bool {
 		return false
 	case c == 0:
 		l.proved(a)
+	case r.dead:
 	case a.held == 0:
 		a.held = r.seq
 		fallthrough

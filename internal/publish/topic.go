@@ -33,6 +33,15 @@ type topic struct {
 	grown int
 	// smaller counts the looks in a row that found fewer partitions than in use.
 	smaller int
+	// gone is when the cluster first answered that the topic does not exist, zero once it
+	// is there, or may be.
+	gone time.Time
+	// refusing means that somebody is asked to take the first row that waits: it is not
+	// handed over meanwhile. refuseAt is when to ask again after refusal, the last error.
+	refusing bool
+	refuseAt time.Time
+	refusal  string
+	buried   position.Position // see lane
 	// absent counts the looks that did not find a topic which was there. One may be the
 	// answer of a broker that has just started; after two the topic that is found then
 	// is another one, remade.
@@ -89,9 +98,11 @@ func (t *topic) looked(partitions int, err error, now time.Time) {
 	if missing && t.partitions > 0 {
 		t.absent++
 	}
+	t.vanished(missing, err, now)
 	if err != nil {
 		t.trouble(err.Error(), missing, now)
 		t.answer = err
+		t.turnAway(now)
 		return
 	}
 	t.remade = t.remade || t.absent >= 2
@@ -133,7 +144,7 @@ func (t *topic) mourn() {
 // read so far is settled. What a lane has settled says nothing about keys that another
 // one has held, so it is forgotten.
 func (t *topic) regroup() {
-	if t.grown == 0 || t.givenUp {
+	if t.grown == 0 || t.givenUp || t.refusing {
 		return
 	}
 	for _, l := range t.lanes {
@@ -171,7 +182,9 @@ func (t *topic) postpone() {
 func (t *topic) handOver() {
 	for i := range t.queue.len() {
 		r := t.queue.at(i)
-		t.stamp(r.pos, r.idHash).AppendText(r.body[r.stampAt:r.stampAt])
+		if !r.dead {
+			t.stamp(r.pos, r.idHash).AppendText(r.body[r.stampAt:r.stampAt])
+		}
 		t.p.budget.move(&t.queue, &t.lanes[partitionOf(r.keyHash, t.partitions)].queue, *r)
 	}
 	t.queue.pop(t.queue.len())
@@ -226,7 +239,8 @@ func (t *topic) oldest() uint64 {
 
 func (t *topic) end() {
 	t.dropWaiting()
-	t.givenUp, t.lost = false, 0
+	t.givenUp, t.lost, t.buried = false, 0, position.Position{}
+	t.refuseAt, t.refusal = time.Time{}, ""
 	for _, l := range t.lanes {
 		l.end()
 	}

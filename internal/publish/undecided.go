@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/position"
 )
 
 var errEpochs = errors.New("producer epochs are used up: restart the relay")
@@ -36,6 +38,7 @@ func (l *lane) swallowed(b *batch, base int64, now time.Time) {
 		return
 	}
 	b.undecided = true // Until that has been read, be it in the next session.
+	l.mark(b)
 	l.todo = reading{purpose: repeated, from: base, to: base + int64(b.n)}
 	l.p.log.Warn("acknowledged offset is not new: reading it, to publish the batch again in a new producer epoch",
 		slog.String("topic", l.topic.name), slog.Int("partition", l.partition),
@@ -80,6 +83,9 @@ func (l *lane) past(b *batch) bool {
 		return false
 	}
 	l.owes, l.todo = !b.foreign, reading{purpose: opening}
+	if !b.foreign {
+		l.suspect = b.last
+	}
 	l.discard(b)
 	return true
 }
@@ -87,6 +93,7 @@ func (l *lane) past(b *batch) bool {
 // forget drops what the lane knows of its partition, which means nothing any more.
 func (l *lane) forget() {
 	l.sequence.last, l.known, l.owes, l.doubt = -1, false, false, nil
+	l.suspect = position.Position{}
 	b := l.batch
 	if b == nil {
 		return
