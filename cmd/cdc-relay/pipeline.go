@@ -34,8 +34,10 @@ func pipeline(ctx context.Context, c *config.Config, o runOptions, log *slog.Log
 		return err
 	}
 	defer kafka.Close()
+	var r *relay.Relay
 	sending := c.Publish()
-	sending.Refused = func(context.Context, *publish.Refusal) error { return errors.New("dead letters are not kept yet") }
+	// Rows are refused only once the relay runs, which is made of the publisher.
+	sending.Refused = func(ctx context.Context, f *publish.Refusal) error { return r.Refused(ctx, f) }
 	publisher, err := publish.New(sending, kafka, log, metrics)
 	if err != nil {
 		return err
@@ -46,6 +48,7 @@ func pipeline(ctx context.Context, c *config.Config, o runOptions, log *slog.Log
 	}
 	settings := relay.Config{
 		Catalog: c.Catalog(), WAL: c.WAL(), Spec: c.Spec(), Routing: c.RoutingFacts(),
+		DeadLetters:     deadLetters(c),
 		ShutdownTimeout: c.ShutdownTimeout,
 		Once:            o.once, OnceTimeout: o.timeout,
 	}
@@ -54,12 +57,23 @@ func pipeline(ctx context.Context, c *config.Config, o runOptions, log *slog.Log
 			return setUp(ctx, c, db, func(step string) { log.Info(step) })
 		}
 	}
-	r := relay.New(settings, mapper, publisher, kafka, log, metrics)
+	r = relay.New(settings, mapper, publisher, kafka, log, metrics)
 	server, err := admin.Listen(admin.Config{Listen: c.HTTP.Listen}, r, metrics, log)
 	if err != nil {
 		return &exitError{err, exitConfig, "choose a free address in http.listen"}
 	}
 	return serve(ctx, r, server)
+}
+
+// deadLetters says what becomes of rows that cannot be published.
+func deadLetters(c *config.Config) relay.DeadLetters {
+	return relay.DeadLetters{
+		Enabled:       c.KeepsDeadLetters(),
+		MaxValueBytes: int(c.DeadLetter.MaxValueBytes),
+		Retention:     c.DeadLetter.Retention,
+		Window:        c.Breaker.Window,
+		Share:         c.Breaker.Share,
+	}
 }
 
 // errEnded ends the HTTP server when the relay has ended by itself.
