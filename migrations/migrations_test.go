@@ -42,7 +42,7 @@ func TestPrint(t *testing.T) {
 
 func TestFilesSkip(t *testing.T) {
 	t.Parallel()
-	files, err := Files(Flyway, Options{Skip: []string{"outbox", "publication"}})
+	files, err := Files(Flyway, Options{Skip: []string{"outbox", "publication", "cdc_relay_dead_letter"}})
 	if err != nil {
 		t.Fatal(err)
 	}

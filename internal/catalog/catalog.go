@@ -1,7 +1,7 @@
 // Package catalog is everything cdc-relay asks of PostgreSQL over an ordinary
 // connection: server facts, tables, publication, slot and the relay's own state
 // row, the checks over them, and the SQL that sets them up. No other package
-// contains catalog SQL.
+// contains catalog SQL; package deadletter runs its own through [Query].
 //
 // It does not stream (that is package wal) and it does not reconnect: a [DB]
 // whose connection is lost answers every call with an error of class
@@ -15,6 +15,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -131,14 +132,45 @@ func parse(cfg Config) (*pgx.ConnConfig, error) {
 	if pc.ConnectTimeout == 0 {
 		pc.ConnectTimeout = DefaultConnectTimeout
 	}
-	pc.RuntimeParams["application_name"] = ApplicationName
-	pc.RuntimeParams["statement_timeout"] = strconv.FormatInt(cfg.statementTimeout().Milliseconds(), 10)
-	pc.RuntimeParams["search_path"] = "pg_catalog"
+	for name, value := range pinned {
+		pin(pc.RuntimeParams, name, value)
+	}
+	pin(pc.RuntimeParams, "application_name", ApplicationName)
+	pin(pc.RuntimeParams, "statement_timeout", strconv.FormatInt(cfg.statementTimeout().Milliseconds(), 10))
 	// No prepared statement outlives its call, so nothing breaks when the table
 	// definitions change under a long connection.
 	pc.DefaultQueryExecMode = pgx.QueryExecModeExec
 	pc.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) {}
 	return pc, nil
+}
+
+// pinned are the settings of every ordinary connection, over those of role, database
+// and connection string. Start-up parameters come before all of these.
+var pinned = map[string]string{
+	// A commit is on the server's own disk when it is answered, and waits for no
+	// standby. off, which a role may have, would let a crash undo a dead letter that
+	// the relay has given its row up for. on would have the relay wait for itself where
+	// synchronous_standby_names names it, if only by *: the standby that the commit
+	// waits for is the walsender whose stream the relay reads only after the commit.
+	"synchronous_commit": "local",
+	// Rows that somebody else has committed meanwhile are seen.
+	"default_transaction_isolation": "read committed",
+	// What bytes, times and numbers look like: the driver expects these forms, and a
+	// value read from a table is to be the same text as on the stream.
+	"client_encoding":    "UTF8",
+	"bytea_output":       "hex",
+	"datestyle":          "ISO, MDY",
+	"intervalstyle":      "postgres",
+	"timezone":           "UTC",
+	"extra_float_digits": "3",
+	"search_path":        "pg_catalog",
+}
+
+// pin sets a parameter in place of every spelling of its name: the server's names
+// know no case, and of two it would take either.
+func pin(params map[string]string, name, value string) {
+	maps.DeleteFunc(params, func(n, _ string) bool { return strings.EqualFold(n, name) })
+	params[name] = value
 }
 
 // strayPassword reports that a part of the password was taken for host or
@@ -187,7 +219,12 @@ func (db *DB) take(ctx context.Context) (release func(), err error) {
 	}
 }
 
-func (db *DB) exec(ctx context.Context, what, sql string, args ...any) (int64, error) {
+// Role is the role that the connection was opened for.
+func (db *DB) Role() string { return db.conn.Config().User }
+
+// Exec runs one statement and returns how many rows it has changed; what says what it
+// is for, such as "read slot x". The error is a *[CheckError] or the context's own.
+func (db *DB) Exec(ctx context.Context, what, sql string, args ...any) (int64, error) {
 	release, err := db.take(ctx)
 	if err != nil {
 		return 0, err
@@ -202,8 +239,8 @@ func (db *DB) exec(ctx context.Context, what, sql string, args ...any) (int64, e
 	return tag.RowsAffected(), nil
 }
 
-// query runs sql and collects one T per row.
-func query[T any](ctx context.Context, db *DB, what string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+// Query runs one statement and collects one T per row; see [DB.Exec].
+func Query[T any](ctx context.Context, db *DB, what string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	release, err := db.take(ctx)
 	if err != nil {
 		return nil, err
@@ -211,7 +248,35 @@ func query[T any](ctx context.Context, db *DB, what string, scan pgx.RowToFunc[T
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, db.limit)
 	defer cancel()
-	rows, err := db.conn.Query(ctx, sql, args...)
+	return collect(ctx, db.conn, what, scan, sql, args)
+}
+
+// QueryWithin is [Query] for a statement that moves much data: it may take that much
+// longer than others.
+func QueryWithin[T any](ctx context.Context, db *DB, longer time.Duration, what string, scan pgx.RowToFunc[T], sql string, args ...any,
+) ([]T, error) {
+	release, err := db.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	limit := db.limit + longer
+	within, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	conn := db.conn.PgConn()
+	set := "SET statement_timeout = " + strconv.FormatInt((limit-answerMargin).Milliseconds(), 10)
+	if _, err := conn.Exec(within, set).ReadAll(); err != nil {
+		return nil, Explain(what, err)
+	}
+	got, err := collect(within, db.conn, what, scan, sql, args)
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), db.limit)
+	defer cancel()
+	_, _ = conn.Exec(after, "RESET statement_timeout").ReadAll() // a time-out ends the connection
+	return got, err
+}
+
+func collect[T any](ctx context.Context, conn *pgx.Conn, what string, scan pgx.RowToFunc[T], sql string, args []any) ([]T, error) {
+	rows, err := conn.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, Explain(what, err)
 	}

@@ -31,12 +31,12 @@ func (db *DB) Plan(ctx context.Context, s Setup) (Plan, error) {
 // A statement that fails leaves the earlier ones in place, and the next Init goes
 // on from there.
 func (db *DB) Init(ctx context.Context, s Setup, before func(Statement)) (Plan, error) {
-	if _, err := db.exec(ctx, "wait for another init to finish", "SELECT pg_advisory_lock($1)", initLock); err != nil {
+	if _, err := db.Exec(ctx, "wait for another init to finish", "SELECT pg_advisory_lock($1)", initLock); err != nil {
 		return nil, err
 	}
 	defer func() {
 		// An error means that the session is over, and the lock with it.
-		_, _ = db.exec(context.WithoutCancel(ctx), "end init", "SELECT pg_advisory_unlock($1)", initLock)
+		_, _ = db.Exec(context.WithoutCancel(ctx), "end init", "SELECT pg_advisory_unlock($1)", initLock)
 	}()
 	plan, err := db.Plan(ctx, s)
 	if err != nil {
@@ -92,7 +92,7 @@ func (db *DB) maySnapshot(ctx context.Context) (bool, error) {
 	const sql = `
 SELECT coalesce(bool_or(has_function_privilege(oid, 'execute')), false) FROM pg_catalog.pg_proc
  WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = 'pg_log_standby_snapshot'`
-	got, err := query(ctx, db, "read the rights of the role", pgx.RowTo[bool], sql)
+	got, err := Query(ctx, db, "read the rights of the role", pgx.RowTo[bool], sql)
 	if err != nil {
 		return false, err
 	}

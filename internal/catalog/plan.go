@@ -225,21 +225,36 @@ func (p Plan) Print(w io.Writer) error {
 	return nil
 }
 
+// DeadLetterGrants returns the statements that let a role keep dead letters and replay
+// them.
+func DeadLetterGrants(role string) []string {
+	role = ident(role)
+	return []string{
+		"GRANT SELECT, INSERT, UPDATE ON public.cdc_relay_dead_letter TO " + role,
+		"GRANT EXECUTE ON FUNCTION public.cdc_relay_dead_letter_put, public.cdc_relay_dead_letter_put_back, " +
+			"public.cdc_relay_dead_letter_replay TO " + role,
+	}
+}
+
 // PrintGrants writes, as a comment for a DBA, all that the role needs that runs
 // cdc-relay once its tables, publication and slot are there. The rights for
 // setting them up are named by each statement of the plan.
 func PrintGrants(w io.Writer, role, database string) error {
+	letters := strings.Join(DeadLetterGrants(role), ";\n--   ")
 	role, database = ident(role), ident(database)
 	_, err := fmt.Fprintf(w, `-- The role that runs cdc-relay needs no more than this; it needs no right on the outbox table.
 --   CREATE ROLE %[1]s LOGIN REPLICATION PASSWORD '...';  -- Amazon RDS: GRANT rds_replication TO %[1]s
 --   GRANT CONNECT ON DATABASE %[2]s TO %[1]s;
 --   GRANT USAGE ON SCHEMA public TO %[1]s;
 --   GRANT SELECT, INSERT, UPDATE ON public.cdc_relay_slots TO %[1]s;
+--   %[3]s;
 -- pg_hba.conf must let it connect to the database; the keyword replication is not for logical replication.
 -- Of use, but not needed:
 --   GRANT pg_read_all_stats TO %[1]s;  -- says who holds the slot
 --   GRANT SELECT ON public.cdc_relay_migrations TO %[1]s;  -- for cdc-relay migrate status
-`, role, database)
+--   GRANT DELETE ON public.cdc_relay_dead_letter TO %[1]s;  -- for dead_letter.retention and cdc-relay dlq purge
+--   GRANT SELECT ON public.outbox TO %[1]s;  -- to replay a dead letter whose payload was too large to keep
+`, role, database, letters)
 	if err != nil {
 		return fmt.Errorf("print the grants: %w", err)
 	}

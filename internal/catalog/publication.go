@@ -51,7 +51,7 @@ func (db *DB) Publication(ctx context.Context, name string) (Publication, bool, 
 			&t.Name.Schema, &t.Name.Name, &t.Columns, &t.Filter)
 		return t, err
 	}
-	rows, err := query(ctx, db, "read publication "+spell(name), scan, publicationSQL, name)
+	rows, err := Query(ctx, db, "read publication "+spell(name), scan, publicationSQL, name)
 	if err != nil || len(rows) == 0 {
 		return Publication{}, false, err
 	}

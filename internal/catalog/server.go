@@ -98,7 +98,7 @@ func (db *DB) Server(ctx context.Context) (Server, error) {
 		s.Timeline = uint32(tl)
 		return s, nil
 	}
-	got, err := query(ctx, db, "read the server's settings", scan, serverSQL)
+	got, err := Query(ctx, db, "read the server's settings", scan, serverSQL)
 	if err != nil {
 		return Server{}, err
 	}

@@ -127,7 +127,7 @@ func (db *DB) Slot(ctx context.Context, name string) (Slot, bool, error) {
 		}
 		return s, err
 	}
-	got, err := query(ctx, db, "read slot "+name, scan, slotSQL, name)
+	got, err := Query(ctx, db, "read slot "+name, scan, slotSQL, name)
 	if err != nil || len(got) == 0 {
 		return Slot{}, false, err
 	}

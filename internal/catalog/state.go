@@ -49,7 +49,7 @@ func (db *DB) SlotRow(ctx context.Context, slot string) (SlotRow, bool, error) {
 		}
 		return r, err
 	}
-	got, err := query(ctx, db, "read public.cdc_relay_slots", scan, slotRowSQL, slot)
+	got, err := Query(ctx, db, "read public.cdc_relay_slots", scan, slotRowSQL, slot)
 	if err != nil || len(got) == 0 {
 		return SlotRow{}, false, db.needsGrant(err)
 	}
@@ -76,7 +76,7 @@ UPDATE public.cdc_relay_slots
    SET confirmed = $3::text::pg_lsn, timeline = $4, clean_stop = $5, confirmed_at = now()
  WHERE ` + held + `
 RETURNING confirmed_at`
-	got, err := query(ctx, db, "record the confirmed position", pgx.RowTo[time.Time], sql,
+	got, err := Query(ctx, db, "record the confirmed position", pgx.RowTo[time.Time], sql,
 		slot, int64(walsender), lsn.String(), int64(timeline), clean)
 	switch {
 	case err != nil:
@@ -95,7 +95,7 @@ func (db *DB) RenewHistory(ctx context.Context, slot string, walsender uint32, o
 UPDATE public.cdc_relay_slots SET history_id = ` + historySQL + `
  WHERE ` + held + ` AND history_id = $3
 RETURNING history_id`
-	got, err := query(ctx, db, "renew the history", pgx.RowTo[string], sql, slot, int64(walsender), old)
+	got, err := Query(ctx, db, "renew the history", pgx.RowTo[string], sql, slot, int64(walsender), old)
 	switch {
 	case err != nil:
 		return "", db.needsGrant(err)
@@ -120,7 +120,7 @@ func (db *DB) notHeld(ctx context.Context, slot string) error {
 // mayRecord fails as [DB.UpdateConfirmed] would for lack of a right, and changes
 // nothing: who finds out with the slot in hand has kept it from somebody who can.
 func (db *DB) mayRecord(ctx context.Context) error {
-	_, err := db.exec(ctx, "record the confirmed position", "UPDATE public.cdc_relay_slots SET confirmed = confirmed WHERE false")
+	_, err := db.Exec(ctx, "record the confirmed position", "UPDATE public.cdc_relay_slots SET confirmed = confirmed WHERE false")
 	return db.needsGrant(err)
 }
 
@@ -155,7 +155,7 @@ UPDATE public.cdc_relay_slots
    SET system_id = ` + systemIDSQL + `, timeline = ` + timelineSQL + `, history_id = ` + historySQL + `,
        confirmed = NULL, confirmed_at = NULL, clean_stop = false
  WHERE slot = $1`
-	n, err := db.exec(ctx, "accept the server", sql, slot)
+	n, err := db.Exec(ctx, "accept the server", sql, slot)
 	if err == nil && n == 0 {
 		return noRow(slot)
 	}

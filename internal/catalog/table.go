@@ -84,7 +84,7 @@ func (db *DB) Table(ctx context.Context, name TableName) (Table, bool, error) {
 		}
 		return t, nil
 	}
-	got, err := query(ctx, db, "read table "+name.String(), scan, tableSQL, name.Schema, name.Name)
+	got, err := Query(ctx, db, "read table "+name.String(), scan, tableSQL, name.Schema, name.Name)
 	if err != nil || len(got) == 0 {
 		return Table{}, false, err
 	}
@@ -122,7 +122,7 @@ SELECT n.nspname::text, c.relname::text
 	if name == (TableName{"public", "outbox"}) {
 		next = "run `cdc-relay init` (or `cdc-relay migrate up`) to create it, or " + next
 	}
-	similar, err := query(ctx, db, "look for the table", pgx.RowToStructByPos[TableName], similarSQL, name.Name)
+	similar, err := Query(ctx, db, "look for the table", pgx.RowToStructByPos[TableName], similarSQL, name.Name)
 	if err != nil || len(similar) == 0 {
 		return next
 	}

@@ -3,7 +3,11 @@
 --   GRANT CONNECT ON DATABASE "Shop" TO "cdc_relay";
 --   GRANT USAGE ON SCHEMA public TO "cdc_relay";
 --   GRANT SELECT, INSERT, UPDATE ON public.cdc_relay_slots TO "cdc_relay";
+--   GRANT SELECT, INSERT, UPDATE ON public.cdc_relay_dead_letter TO "cdc_relay";
+--   GRANT EXECUTE ON FUNCTION public.cdc_relay_dead_letter_put, public.cdc_relay_dead_letter_put_back, public.cdc_relay_dead_letter_replay TO "cdc_relay";
 -- pg_hba.conf must let it connect to the database; the keyword replication is not for logical replication.
 -- Of use, but not needed:
 --   GRANT pg_read_all_stats TO "cdc_relay";  -- says who holds the slot
 --   GRANT SELECT ON public.cdc_relay_migrations TO "cdc_relay";  -- for cdc-relay migrate status
+--   GRANT DELETE ON public.cdc_relay_dead_letter TO "cdc_relay";  -- for dead_letter.retention and cdc-relay dlq purge
+--   GRANT SELECT ON public.outbox TO "cdc_relay";  -- to replay a dead letter whose payload was too large to keep

@@ -1,0 +1,167 @@
+package deadletter
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/catalog"
+	"github.com/cdc-relay/cdc-relay/internal/position"
+)
+
+// NewMarker draws a marker. Nobody can guess it, so nobody can have the relay take a
+// dead letter for written.
+func NewMarker() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+var putSQL = `
+SELECT public.cdc_relay_dead_letter_put(
+       p_walsender => $1::int4, p_slot => $2, p_system_id => $3,
+       p_commit_lsn => $4, p_change_lsn => $5, p_kind => $6, p_index => $7,
+       p_source_table => $8, p_message_id => $9, p_topic => $10, p_record_key => $11,
+       p_value => $12, p_value_bytes => $13, p_value_kept => $14,
+       p_header_names => $15, p_header_values => $16, p_type => $17,
+       p_record_time => ` + moment("$18") + `, p_commit_time => ` + moment("$19") + `,
+       p_reason => $20, p_error => $21, p_attempts => $22,
+       p_first_failed_at => ` + moment("$23") + `, p_last_failed_at => ` + moment("$24") + `,
+       p_may_be_published => $25, p_ordinal => $26, p_marker => $27)`
+
+// Put writes a new dead letter and its marker, and returns the marker; or, when there
+// is one of the same position already, changes nothing and returns the marker of that
+// one. ID, State, Replays, ReplayTopic, ReplayMarker, Created and Changed are the
+// table's to fill.
+//
+// It writes only while walsender streams from the slot and fails with
+// [catalog.ErrNotHolder] otherwise. When it fails in any other way the letter may have
+// been written all the same: try again with the same marker.
+func Put(ctx context.Context, db *catalog.DB, walsender uint32, l *Letter) (marker string, err error) {
+	marker, err = put(ctx, db, walsender, l, clean)
+	if catalog.SQLState(err) == stateUntranslatable {
+		// A database in an encoding other than UTF-8 has no such character. What is
+		// changed is for people only: a topic that exists has an ASCII name.
+		marker, err = put(ctx, db, walsender, l, ascii)
+	}
+	return marker, err
+}
+
+func put(ctx context.Context, db *catalog.DB, walsender uint32, l *Letter, text func(string) string) (string, error) {
+	p := l.Position
+	names, values := make([][]byte, len(l.Headers)), make([][]byte, len(l.Headers))
+	for i, h := range l.Headers {
+		names[i], values[i] = []byte(h.Name), h.Value
+	}
+	value, size := l.Value, new(l.ValueBytes)
+	if !l.ValueKept {
+		value = nil
+	}
+	if l.ValueBytes < 0 {
+		size = nil
+	}
+	return guarded(ctx, db, bulk(len(value)), "write a dead letter", putSQL,
+		int64(walsender), l.Slot, l.SystemID, p.Commit.String(), p.LSN.String(), letterOf(p.Kind), int64(p.Index),
+		orNull(text(l.Table)), l.MessageID, orNull(text(l.Topic)), l.Key, value, size, l.ValueKept,
+		names, values, orNull(text(l.Type)), micros(l.RecordTime), micros(l.CommitTime),
+		string(l.Reason), text(l.Error), l.Attempts, micros(l.FirstFailed), micros(l.LastFailed),
+		l.MayBePublished, l.Ordinal, l.Marker)
+}
+
+var putBackSQL = `
+SELECT public.cdc_relay_dead_letter_put_back(
+       p_walsender => $1::int4, p_slot => $2, p_id => $3, p_replays => $4,
+       p_reason => $5, p_error => $6, p_attempts => $7, p_last_failed_at => ` + moment("$8") + `,
+       p_may_be_published => $9, p_marker => $10)`
+
+// PutBack makes a replayed letter, whose replay was refused, dead again. It reads Slot,
+// ID and Replays, which say what was refused, Reason, Error, Attempts (those of this
+// replay, which are added), LastFailed, MayBePublished and Marker, and returns the
+// marker to wait for: that one, or the ReplayMarker of a letter that is back already.
+// A letter that has become something else meanwhile is left alone, and the marker is
+// written all the same. It fails as [Put] does.
+func PutBack(ctx context.Context, db *catalog.DB, walsender uint32, l *Letter) (marker string, err error) {
+	try := func(text func(string) string) (string, error) {
+		return guarded(ctx, db, 0, "put a dead letter back", putBackSQL,
+			int64(walsender), l.Slot, l.ID, l.Replays, string(l.Reason), text(l.Error), l.Attempts,
+			micros(l.LastFailed), l.MayBePublished, l.Marker)
+	}
+	marker, err = try(clean)
+	if catalog.SQLState(err) == stateUntranslatable {
+		marker, err = try(ascii)
+	}
+	return marker, err
+}
+
+// guarded runs a function that returns a marker, or NULL if the slot is not held.
+func guarded(ctx context.Context, db *catalog.DB, longer time.Duration, what, sql string, args ...any) (string, error) {
+	got, err := query(ctx, db, longer, what, pgx.RowTo[*string], sql, args...)
+	switch {
+	case err != nil:
+		return "", err
+	case len(got) == 0 || got[0] == nil:
+		return "", catalog.ErrNotHolder
+	}
+	return *got[0], nil
+}
+
+// Held is the position of a row that is a dead letter, and the marker that follows it
+// on the stream.
+type Held struct {
+	Position position.Position
+	Marker   string
+}
+
+// lockSQL waits for whoever is writing a dead letter of the slot; the functions of the
+// migration take the same lock in shared mode. It is a statement and so a transaction of
+// its own: the next one sees what was written.
+const lockSQL = "SELECT pg_advisory_xact_lock(hashtextextended('public.cdc_relay_dead_letter ' || $1::text, 0))"
+
+// Load returns the dead letters, whatever their state, whose rows were committed at or
+// after from, in the order of their positions. The caller streams from the slot: once
+// Load returns, no predecessor can write another.
+func Load(ctx context.Context, db *catalog.DB, slot, systemID string, from pglogrepl.LSN) ([]Held, error) {
+	const sql = `
+SELECT commit_lsn::text, change_lsn::text, kind, index, marker
+  FROM public.cdc_relay_dead_letter
+ WHERE slot = $1 AND system_id = $2 AND commit_lsn >= $3::pg_lsn
+ ORDER BY commit_lsn, change_lsn, kind, index`
+	if _, err := db.Exec(ctx, "wait for dead letters to be written", lockSQL, slot); err != nil {
+		return nil, err
+	}
+	scan := func(row pgx.CollectableRow) (Held, error) {
+		var h Held
+		var kind string
+		err := row.Scan(&h.Position.Commit, &h.Position.LSN, &kind, &h.Position.Index, &h.Marker)
+		h.Position.Kind = kindOf(kind)
+		return h, err
+	}
+	return query(ctx, db, 0, "read the dead letters", scan, sql, slot, systemID, from.String())
+}
+
+// History is what the dead letters tell about the last rows that were decided on.
+type History struct {
+	Total    int64   // how many there were when the last dead letter was written
+	Ordinals []int64 // of the dead letters among the last window of them, ascending
+}
+
+// Recent returns the dead letters among the last window rows.
+func Recent(ctx context.Context, db *catalog.DB, slot, systemID string, window int) (History, error) {
+	const sql = `
+SELECT ordinal FROM public.cdc_relay_dead_letter
+ WHERE slot = $1 AND system_id = $2 ORDER BY ordinal DESC LIMIT $3`
+	got, err := query(ctx, db, 0, "read the last dead letters", pgx.RowTo[int64], sql, slot, systemID, window)
+	if err != nil || len(got) == 0 {
+		return History{}, err
+	}
+	slices.Reverse(got)
+	h := History{Total: got[len(got)-1]}
+	first, _ := slices.BinarySearch(got, h.Total-int64(window)+1)
+	h.Ordinals = got[first:]
+	return h, nil
+}
