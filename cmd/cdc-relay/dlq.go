@@ -84,17 +84,17 @@ func (l *letters) each(ctx context.Context, f deadletter.Filter, limit int64, pa
 	return nil
 }
 
-// none says that nothing was found, and where there is something, since a slot that was not named is
-// an easy mistake.
-func (l *letters) none(ctx context.Context, what string) (string, error) {
-	stats, err := deadletter.Stats(ctx, l.db, "")
+// none says that the slot has no such dead letters, and which slot has some: one that was not named
+// is an easy mistake.
+func (l *letters) none(ctx context.Context, such string) (string, error) {
+	stats, err := deadletter.Stats(ctx, l.db, "", deadletter.Dead)
 	if err != nil {
 		return "", err
 	}
 	counts := map[string]int64{}
 	var others []string
 	for _, s := range stats {
-		if s.State != deadletter.Dead || s.Slot == l.slot {
+		if s.Slot == l.slot {
 			continue
 		}
 		if counts[s.Slot] == 0 {
@@ -102,7 +102,7 @@ func (l *letters) none(ctx context.Context, what string) (string, error) {
 		}
 		counts[s.Slot] += s.Count
 	}
-	text := fmt.Sprintf("%s of slot %s", what, l.slot)
+	text := fmt.Sprintf("slot %s has no %s", l.slot, such)
 	for i, slot := range others {
 		others[i] = fmt.Sprintf("slot %s has %s (postgres.slot)", printable(slot), plural(counts[slot], "dead letter"))
 	}

@@ -69,7 +69,7 @@ type jsonDiscard struct {
 }
 
 func discard(cmd *cobra.Command, w *work, dryRun, asJSON bool) error {
-	if err := w.count(cmd.Context()); err != nil {
+	if err := w.begin(cmd); err != nil {
 		return err
 	}
 	if (dryRun || w.total == 0) && !asJSON {
@@ -130,7 +130,7 @@ With -o json it prints an object with the field purged.`,
 				end = now.AddDate(1, 0, 0) // also what a clock that goes ahead has written
 			}
 			return a.withLetters(cmd.Context(), func(l *letters) error {
-				return l.purge(cmd, end, limit, o.json())
+				return l.purge(cmd, end, limit, all, o.json())
 			})
 		},
 	}
@@ -142,7 +142,7 @@ With -o json it prints an object with the field purged.`,
 	return cmd
 }
 
-func (l *letters) purge(cmd *cobra.Command, before time.Time, limit int64, asJSON bool) error {
+func (l *letters) purge(cmd *cobra.Command, before time.Time, limit int64, all, asJSON bool) error {
 	var done int64
 	var failure error
 	for batch := int64(discardBatch); limit == 0 || done < limit; {
@@ -159,14 +159,27 @@ func (l *letters) purge(cmd *cobra.Command, before time.Time, limit int64, asJSO
 			break
 		}
 	}
+	out := cmd.OutOrStdout()
 	if asJSON {
-		if err := printJSON(cmd.OutOrStdout(), map[string]int64{"purged": done}); err != nil {
+		if err := printJSON(out, map[string]int64{"purged": done}); err != nil {
 			return err
 		}
 		return failure
 	}
 	if done > 0 || failure == nil {
-		fmt.Fprintf(cmd.OutOrStdout(), "purged %s\n", plural(done, "dead letter"))
+		fmt.Fprintf(out, "purged %s\n", plural(done, "dead letter"))
 	}
-	return failure
+	if failure != nil || limit != 0 && done == limit {
+		return failure
+	}
+	f := deadletter.Filter{Slot: l.slot, States: []deadletter.State{deadletter.Replayed, deadletter.Discarded}}
+	kept, err := deadletter.Count(cmd.Context(), l.db, f)
+	if err == nil && kept > 0 {
+		why := "which the relay may meet again after a restart"
+		if !all {
+			why = "later than that, or " + why
+		}
+		fmt.Fprintf(out, "kept %d that were replayed or discarded, %s\n", kept, why)
+	}
+	return err
 }

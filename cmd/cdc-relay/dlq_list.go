@@ -107,7 +107,7 @@ func (s *listing) array(ctx context.Context, out io.Writer, l *letters, f deadle
 
 func (s *listing) table(ctx context.Context, cmd *cobra.Command, l *letters, f deadletter.Filter, total int64) error {
 	if total == 0 {
-		text, err := l.none(ctx, "no dead letter matches")
+		text, err := l.none(ctx, "dead letter that matches")
 		if err == nil {
 			fmt.Fprintln(cmd.OutOrStdout(), text)
 		}
@@ -164,7 +164,7 @@ func newLetterTable(states []deadletter.State, payload bool) *letterTable {
 	if t.state {
 		head = append(head, "STATE")
 	}
-	head = append(head, "REASON", "TYPE", "TOPIC", "KEY", "MESSAGE ID", "ERROR")
+	head = append(head, "REASON", "TYPE", "TOPIC", "KEY", "ERROR")
 	if payload {
 		head = append(head, "VALUE")
 	}
@@ -177,7 +177,7 @@ func (t *letterTable) letter(l *deadletter.Letter) {
 	if t.state {
 		cells = append(cells, string(l.State))
 	}
-	cells = append(cells, printable(string(l.Reason)), cell(l.Type, 24), cell(l.Topic, 48), cellBytes(l.Key, 36), cellBytes(l.MessageID, 40))
+	cells = append(cells, printable(string(l.Reason)), cell(l.Type, 24), cell(l.Topic, 48), cellBytes(l.Key, 36))
 	failure := l.Error
 	if l.MayBePublished {
 		failure = "may be published; " + failure

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/deadletter"
@@ -86,7 +89,8 @@ type replay struct {
 	stderr  io.Writer
 
 	work     work
-	replayed []int64 // numbers
+	replayed []int64       // numbers
+	end      pglogrepl.LSN // what the relay confirms once it is done with them
 	refused  []deadletter.Letter
 	waited   bool
 }
@@ -126,7 +130,7 @@ func (r *replay) run(cmd *cobra.Command, l *letters, f deadletter.Filter) error 
 		letters: l, filter: f, limit: r.limit, batch: replayBatch, rate: r.rate,
 		stderr: r.stderr, verb: "replayed", change: r.give,
 	}
-	if err := r.work.count(ctx); err != nil {
+	if err := r.work.begin(cmd); err != nil {
 		return err
 	}
 	if r.dryRun || r.work.total == 0 {
@@ -149,6 +153,7 @@ func (r *replay) give(ctx context.Context, ids []int64) (n int64, err error) {
 	for _, one := range results {
 		if one.Replayed {
 			r.replayed = append(r.replayed, one.ID)
+			r.end = max(r.end, one.LSN)
 			n++
 		}
 	}
@@ -209,7 +214,7 @@ const someLetters = 20
 func preview(cmd *cobra.Command, l *letters, f deadletter.Filter, total int64, would string) error {
 	out := cmd.OutOrStdout()
 	if total == 0 {
-		return l.nothing(cmd, f)
+		return l.nothing(cmd)
 	}
 	fmt.Fprintf(out, "%s %s:\n\n", would, plural(total, "dead letter"))
 	some, err := deadletter.List(cmd.Context(), l.db, f, int(min(total, someLetters)), 0)
@@ -232,24 +237,33 @@ func printSome(out io.Writer, some []deadletter.Letter, total int64) {
 	}
 }
 
-// nothing says that no dead letter was chosen that is dead, and of those that were named by their
-// number, what has become of them.
-func (l *letters) nothing(cmd *cobra.Command, f deadletter.Filter) error {
-	text, err := l.none(cmd.Context(), "no dead letter matches that is still dead")
-	if err != nil {
-		return err
+// nothing says that no dead letter was chosen that is dead.
+func (l *letters) nothing(cmd *cobra.Command) error {
+	text, err := l.none(cmd.Context(), "dead letter that matches and is still dead")
+	if err == nil {
+		fmt.Fprintln(cmd.OutOrStdout(), text)
 	}
-	out := cmd.OutOrStdout()
-	fmt.Fprintln(out, text)
-	if len(f.Letters) == 0 {
+	return err
+}
+
+// sayLeftAlone says of dead letters that were named by their number why nothing will be done to them.
+func (l *letters) sayLeftAlone(cmd *cobra.Command, ids []int64) error {
+	missing := map[int64]bool{}
+	for _, id := range ids {
+		missing[id] = true
+	}
+	f := deadletter.Filter{Slot: l.slot, Letters: ids}
+	err := l.each(cmd.Context(), f, 0, listPage, func(page []deadletter.Letter) error {
+		for i := range page {
+			delete(missing, page[i].ID)
+			if page[i].State != deadletter.Dead {
+				fmt.Fprintf(cmd.ErrOrStderr(), "left alone: %d is %s\n", page[i].ID, stateText(&page[i]))
+			}
+		}
 		return nil
+	})
+	for _, id := range slices.Sorted(maps.Keys(missing)) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "left alone: slot %s has no dead letter %d\n", l.slot, id)
 	}
-	found, err := deadletter.List(cmd.Context(), l.db, deadletter.Filter{Slot: l.slot, Letters: f.Letters}, someLetters, 0)
-	if err != nil {
-		return err
-	}
-	for i := range found {
-		fmt.Fprintf(out, "%d is %s\n", found[i].ID, stateText(&found[i]))
-	}
-	return nil
+	return err
 }

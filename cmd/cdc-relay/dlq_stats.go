@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -35,12 +34,9 @@ somebody; with --state, any in that state.`,
 				return err
 			}
 			return a.withLetters(cmd.Context(), func(l *letters) error {
-				stats, err := deadletter.Stats(cmd.Context(), l.db, l.slot)
+				stats, err := deadletter.Stats(cmd.Context(), l.db, l.slot, wanted...)
 				if err != nil {
 					return err
-				}
-				if wanted != nil {
-					stats = slices.DeleteFunc(stats, func(s deadletter.Stat) bool { return !slices.Contains(wanted, s.State) })
 				}
 				if err := l.printStats(cmd, stats, o.json()); err != nil || !exitCode {
 					return err
@@ -91,7 +87,7 @@ func (l *letters) printStats(cmd *cobra.Command, stats []deadletter.Stat, asJSON
 		return array.end()
 	}
 	if len(stats) == 0 {
-		text, err := l.none(cmd.Context(), "no dead letters")
+		text, err := l.none(cmd.Context(), "dead letters")
 		if err == nil {
 			fmt.Fprintln(out, text)
 		}

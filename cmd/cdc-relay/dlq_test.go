@@ -229,16 +229,16 @@ func TestLetterTable(t *testing.T) {
 	gone := deadletter.Letter{ID: 2, State: deadletter.Dead, ValueBytes: 1 << 30}
 	for payload, want := range map[bool]string{
 		false: `
-NUMBER  SINCE                 STATE      REASON       TYPE         TOPIC   KEY       MESSAGE ID  ERROR
-    17  2026-11-30 12:00:00Z  dead       too_large    OrderPlaced  orders  k\x1b[2J  m-1         ` + strings.Repeat("ä", 59) + `…
-     1  –                     discarded  invalid_row  –            –       ""        –           –
-     2  –                     dead                    –            –       –         –           –
+NUMBER  SINCE                 STATE      REASON       TYPE         TOPIC   KEY       ERROR
+    17  2026-11-30 12:00:00Z  dead       too_large    OrderPlaced  orders  k\x1b[2J  ` + strings.Repeat("ä", 59) + `…
+     1  –                     discarded  invalid_row  –            –       ""        –
+     2  –                     dead                    –            –       –         –
 `,
 		true: `
-NUMBER  SINCE                 STATE      REASON       TYPE         TOPIC   KEY       MESSAGE ID  ERROR                                                         VALUE
-    17  2026-11-30 12:00:00Z  dead       too_large    OrderPlaced  orders  k\x1b[2J  m-1         ` + strings.Repeat("ä", 59) + `…  {}\n\x1b[2J\xff
-     1  –                     discarded  invalid_row  –            –       ""        –           –                                                             null
-     2  –                     dead                    –            –       –         –           –                                                             not kept
+NUMBER  SINCE                 STATE      REASON       TYPE         TOPIC   KEY       ERROR                                                         VALUE
+    17  2026-11-30 12:00:00Z  dead       too_large    OrderPlaced  orders  k\x1b[2J  ` + strings.Repeat("ä", 59) + `…  {}\n\x1b[2J\xff
+     1  –                     discarded  invalid_row  –            –       ""        –                                                             null
+     2  –                     dead                    –            –       –         –                                                             not kept
 `,
 	} {
 		table := newLetterTable(nil, payload)

@@ -49,29 +49,24 @@ func (r *replay) await(ctx context.Context, l *letters) error {
 
 // confirmed waits for the slot's position.
 func (r *replay) confirmed(ctx context.Context, l *letters) error {
-	// The end of the log is behind the transaction of the last replay, which has committed. The relay
-	// confirms it as well when the rest is nothing to it.
-	slot, found, err := l.db.Slot(ctx, l.slot)
-	if err != nil {
-		return r.unconfirmed(ctx, l, slot.Active, err)
-	}
-	target, told := slot.WALEnd, time.Now()
 	fmt.Fprintln(r.stderr, "waiting until the relay has published them")
-	for ; ; slot, found, err = l.db.Slot(ctx, l.slot) {
+	told := time.Now()
+	for {
+		slot, found, err := l.db.Slot(ctx, l.slot)
 		switch {
 		case err != nil:
 			return r.unconfirmed(ctx, l, slot.Active, err)
 		case !found:
 			return &exitError{
-				fmt.Errorf("slot %s does not exist, so nobody publishes what was replayed", l.slot), exitConfig,
-				"name the relay's slot in postgres.slot, or create it: cdc-relay init",
+				fmt.Errorf("slot %s does not exist any more, so nobody publishes what was replayed", l.slot), exitConfig,
+				"create it: cdc-relay init; what was replayed before is not published then",
 			}
-		case slot.Confirmed >= target:
+		case slot.Confirmed >= r.end:
 			return nil
 		}
 		if time.Since(told) >= progressPause {
 			told = time.Now()
-			fmt.Fprintln(r.stderr, behind(target, slot.Confirmed, slot.Active))
+			fmt.Fprintln(r.stderr, behind(r.end, slot.Confirmed, slot.Active))
 		}
 		if err := until(ctx, time.Now().Add(waitPause)); err != nil {
 			return r.unconfirmed(ctx, l, slot.Active, err)
@@ -92,14 +87,18 @@ func (r *replay) unconfirmed(ctx context.Context, l *letters, active bool, err e
 	if ctx.Err() == nil {
 		return err
 	}
-	text := plural(int64(len(r.replayed)), "dead letter") + " replayed, but the relay has not confirmed"
-	next := "see why it has not: cdc-relay health; the replay stands, and dlq list shows what is refused again"
-	if !active {
-		text += fmt.Sprintf(": none streams from slot %s", l.slot)
-		next = "start it: cdc-relay run; the replay stands"
-	}
+	within := ""
 	if errors.Is(context.Cause(ctx), errWaitTimeout) {
-		return &exitError{fmt.Errorf("%s within %v", text, r.timeout), exitPartly, next}
+		within = " within " + r.timeout.String()
 	}
-	return &exitError{errors.New("stopped; " + text), exitInterrupted, next}
+	text := fmt.Sprintf("%s replayed, but not confirmed by the relay%s", plural(int64(len(r.replayed)), "dead letter"), within)
+	next := "see what keeps it: cdc-relay health; what was replayed stays so, and dlq list shows what is refused again"
+	if !active {
+		text += ": none streams from slot " + l.slot
+		next = "start it: cdc-relay run; what was replayed stays so"
+	}
+	if within == "" {
+		return &exitError{errors.New("interrupted; " + text), exitInterrupted, next}
+	}
+	return &exitError{errors.New(text), exitPartly, next}
 }

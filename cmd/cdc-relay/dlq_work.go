@@ -7,6 +7,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/cdc-relay/cdc-relay/internal/deadletter"
 )
 
@@ -46,11 +48,16 @@ func (e *stoppedError) Error() string {
 // Unwrap returns what stopped it.
 func (e *stoppedError) Unwrap() error { return e.cause }
 
-// count finds out how much there is to do.
-func (w *work) count(ctx context.Context) error {
-	total, err := deadletter.Count(ctx, w.letters.db, w.filter)
+// begin finds out how much there is to do.
+func (w *work) begin(cmd *cobra.Command) error {
+	total, err := deadletter.Count(cmd.Context(), w.letters.db, w.filter)
 	if err != nil {
 		return err
+	}
+	if total < int64(len(w.filter.Letters)) {
+		if err := w.letters.sayLeftAlone(cmd, w.filter.Letters); err != nil {
+			return err
+		}
 	}
 	w.total = total
 	if w.limit > 0 {

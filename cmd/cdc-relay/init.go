@@ -124,7 +124,7 @@ func (a *app) printSetUp(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return printPlan(out, plan, "cdc_relay", "your_database")
+	return printPlan(out, c, plan, "cdc_relay", "your_database")
 }
 
 // tablesOnly leaves the publication to the plan, which prints it too.
@@ -175,13 +175,13 @@ func (a *app) printMissing(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return printPlan(out, plan, parsed.User, parsed.Database)
+	return printPlan(out, c, plan, parsed.User, parsed.Database)
 }
 
-func printPlan(out io.Writer, plan catalog.Plan, role, database string) error {
+func printPlan(out io.Writer, c *config.Config, plan catalog.Plan, role, database string) error {
 	fmt.Fprintln(out)
 	if err := plan.Print(out); err != nil {
 		return err
 	}
-	return catalog.PrintGrants(out, role, database)
+	return catalog.PrintGrants(out, role, database, c.Setup().Tables)
 }

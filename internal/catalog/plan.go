@@ -239,8 +239,12 @@ func DeadLetterGrants(role string) []string {
 // PrintGrants writes, as a comment for a DBA, all that the role needs that runs
 // cdc-relay once its tables, publication and slot are there. The rights for
 // setting them up are named by each statement of the plan.
-func PrintGrants(w io.Writer, role, database string) error {
+func PrintGrants(w io.Writer, role, database string, outbox []TableName) error {
 	letters := strings.Join(DeadLetterGrants(role), ";\n--   ")
+	tables := make([]string, len(outbox))
+	for i, name := range outbox {
+		tables[i] = name.Quoted()
+	}
 	role, database = ident(role), ident(database)
 	_, err := fmt.Fprintf(w, `-- The role that runs cdc-relay needs no more than this; it needs no right on the outbox table.
 --   CREATE ROLE %[1]s LOGIN REPLICATION PASSWORD '...';  -- Amazon RDS: GRANT rds_replication TO %[1]s
@@ -253,8 +257,8 @@ func PrintGrants(w io.Writer, role, database string) error {
 --   GRANT pg_read_all_stats TO %[1]s;  -- says who holds the slot
 --   GRANT SELECT ON public.cdc_relay_migrations TO %[1]s;  -- for cdc-relay migrate status
 --   GRANT DELETE ON public.cdc_relay_dead_letter TO %[1]s;  -- for dead_letter.retention and cdc-relay dlq purge
---   GRANT SELECT ON public.outbox TO %[1]s;  -- to replay a dead letter whose payload was too large to keep
-`, role, database, letters)
+--   GRANT SELECT ON %[4]s TO %[1]s;  -- to replay a dead letter whose payload was too large to keep
+`, role, database, letters, strings.Join(tables, ", "))
 	if err != nil {
 		return fmt.Errorf("print the grants: %w", err)
 	}

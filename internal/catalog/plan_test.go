@@ -68,7 +68,7 @@ func TestPlanRefuses(t *testing.T) {
 func TestPrintGrants(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	if err := PrintGrants(&b, "cdc_relay", "Shop"); err != nil {
+	if err := PrintGrants(&b, "cdc_relay", "Shop", []TableName{{Schema: "shop", Name: "events"}, {Schema: "Sales", Name: "outbox"}}); err != nil {
 		t.Fatal(err)
 	}
 	golden.Compare(t, "grants.sql", b.Bytes())

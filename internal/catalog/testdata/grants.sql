@@ -10,4 +10,4 @@
 --   GRANT pg_read_all_stats TO "cdc_relay";  -- says who holds the slot
 --   GRANT SELECT ON public.cdc_relay_migrations TO "cdc_relay";  -- for cdc-relay migrate status
 --   GRANT DELETE ON public.cdc_relay_dead_letter TO "cdc_relay";  -- for dead_letter.retention and cdc-relay dlq purge
---   GRANT SELECT ON public.outbox TO "cdc_relay";  -- to replay a dead letter whose payload was too large to keep
+--   GRANT SELECT ON "shop"."events", "Sales"."outbox" TO "cdc_relay";  -- to replay a dead letter whose payload was too large to keep
