@@ -38,7 +38,7 @@ func (p *postgres) prepare(t *testing.T, env *testenv.Env) (role, roleURL string
 			count++
 		}
 	}
-	if count != 4 {
+	if count != 6 {
 		t.Errorf("ran %d grants of:\n%s", count, grants)
 	}
 	return role, as(t, env.URL, role, "sslmode=require")
