@@ -19,6 +19,15 @@ const (
 	// Watermark: the position to confirm has moved and the server has not been
 	// told.
 	Watermark = "watermark"
+	// Confirmed: the position has been handed to the stream, whose next status update
+	// tells the server.
+	Confirmed = "confirmed"
+	// DeadLetter: a row is about to be written to the dead letters.
+	DeadLetter = "dead_letter"
+	// DeadLettered: it is in the dead letters, and its lane does not know it yet.
+	DeadLettered = "dead_lettered"
+	// Replaying: a dead letter has been read to be published again, and no lane has it.
+	Replaying = "replaying"
 	// Draining: a stop waits for acknowledgements.
 	Draining = "draining"
 )

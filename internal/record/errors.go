@@ -43,6 +43,7 @@ type RowError struct {
 	Column  string // Exact name of the column at fault.
 	Problem string
 	Next    string
+	Unread  bool // There is a payload, and it could not be read.
 }
 
 // Error names the table, the column, the problem and the next step.

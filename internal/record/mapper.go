@@ -5,6 +5,7 @@
 package record
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -105,8 +106,9 @@ func (m *Mapper) table(rel *wal.Relation) (*table, error) {
 //
 // It returns ErrIgnored for a row to pass over, a *RowError for a row that cannot be
 // published, a *TableError or *ColumnError when no row of the table can be, and a
-// *wal.ProtocolError. After an error out holds nothing of use, and the same row may
-// be mapped again.
+// *wal.ProtocolError. After a *RowError out holds what could be read: a topic that is
+// not whole is empty, and of a payload that could not be read the error tells. After
+// any other error out holds nothing of use. The same row may be mapped again.
 func (m *Mapper) Map(msg *wal.Message, pos position.Position, commit, now time.Time, out *publish.Record) error {
 	if msg.Kind != wal.KindInsert || msg.Relation == nil || len(msg.Values) != len(msg.Relation.Columns) {
 		return &wal.ProtocolError{Problem: "insert does not fit its relation"}
@@ -127,7 +129,15 @@ func (m *Mapper) Map(msg *wal.Message, pos position.Position, commit, now time.T
 	out.Value = r.column(t.payload)
 	out.Headers = r.headers(out.Headers, out.Value != nil)
 	out.Time = recordTime(r.createdAt(commit), now)
+	if refused, ok := errors.AsType[*RowError](r.err); ok {
+		refused.Unread = out.Value == nil && msg.Values[t.payload].Format != wal.FormatNull
+	}
 	return r.err
+}
+
+// Columns returns the exact names of the columns of id and payload.
+func (m *Mapper) Columns() (id, payload string) {
+	return m.config.column(fieldID), m.config.column(fieldPayload)
 }
 
 // maxKept bounds what one extraordinary row leaves allocated.

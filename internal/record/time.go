@@ -25,6 +25,9 @@ func recordTime(t, now time.Time) time.Time {
 	return t
 }
 
+// Time is the time to publish a record with that was to have the time t.
+func Time(t, now time.Time) time.Time { return recordTime(t, now) }
+
 // createdAt returns the time that the row itself claims, if that was asked for and
 // can be read, else the time of the commit.
 func (r *row) createdAt(commit time.Time) time.Time {

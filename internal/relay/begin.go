@@ -43,6 +43,9 @@ func (s *session) begin(ctx context.Context) error {
 	if err := s.tables(ctx); err != nil {
 		return err
 	}
+	if err := s.openLetters(ctx); err != nil {
+		return err
+	}
 	s.target = slot.WALEnd
 	routing := r.cfg.Routing
 	routing.Database = s.system.Database

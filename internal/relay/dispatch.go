@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/cdc-relay/cdc-relay/internal/catalog"
+	"github.com/cdc-relay/cdc-relay/internal/deadletter"
 	"github.com/cdc-relay/cdc-relay/internal/position"
 	"github.com/cdc-relay/cdc-relay/internal/publish"
 	"github.com/cdc-relay/cdc-relay/internal/record"
@@ -25,6 +27,7 @@ type dispatcher struct {
 	rec publish.Record // reused from row to row
 
 	pos    position.Position // of the change read last in the open transaction
+	seq    uint64            // number of the row in hand, 0 as long as it has none
 	commit time.Time         // commit time of the open transaction
 }
 
@@ -40,9 +43,32 @@ func (d *dispatcher) run(ctx context.Context) error {
 			return err
 		}
 		if !d.s.accept(m) {
-			return errStopped
+			return d.linger(m)
 		}
 		if err := d.dispatch(ctx, m); err != nil {
+			return err
+		}
+	}
+}
+
+// linger reads on though nothing is taken any more: without the markers of the dead
+// letters that were written last the position cannot pass their rows. It ends with the
+// reading.
+func (d *dispatcher) linger(m *wal.Message) error {
+	s := d.s
+	if s.letters == nil || s.cut.Load() {
+		return errStopped
+	}
+	s.r.publisher.Flush()
+	close(s.lingers)
+	for {
+		if s.letters.marks(m) {
+			if err := s.settle(); err != nil {
+				return err
+			}
+		}
+		var err error
+		if m, err = s.stream.Next(); err != nil {
 			return err
 		}
 	}
@@ -58,52 +84,108 @@ func (d *dispatcher) dispatch(ctx context.Context, m *wal.Message) error {
 		return nil
 	case wal.KindCommit:
 		d.s.r.metrics.transactions.Add(1)
-		d.s.r.publisher.Passed(m.EndLSN)
+		d.s.passed(m.EndLSN)
 		return d.s.commit(m.EndLSN)
 	case wal.KindKeepalive:
-		d.s.r.publisher.Passed(m.WALEnd)
+		d.s.passed(m.WALEnd)
 		return d.s.keepalive(m.WALEnd)
 	case wal.KindRelation:
 		return d.relation(ctx, m.Relation)
+	case wal.KindLogical:
+		return d.logical(ctx, m)
 	default:
 		d.s.r.metrics.ignored(m.Kind)
 		return nil
 	}
 }
 
-// insert hands one row to its lane. A row that cannot be handed on is a
-// barrier: it is tried again until it can, and nothing behind it is read.
+// insert hands one row to its lane. A row that cannot be handed on, and does not
+// become a dead letter, is a barrier: it is tried again until it can, and nothing
+// behind it is read.
 func (d *dispatcher) insert(ctx context.Context, m *wal.Message) error {
-	d.advance(m.LSN)
-	d.rec.Seq = 0
-	err := d.hand(ctx, m)
+	d.advance(m.LSN, position.Row)
+	d.seq = 0
+	err := d.take(ctx, m)
 	if err == nil || !stuck(err) {
 		return err
 	}
 	err = fmt.Errorf("row at %s of the transaction that commits at %s: %w", d.pos.LSN, d.pos.Commit, err)
-	return d.s.halt(ctx, err, func() error { return d.hand(ctx, m) })
+	return d.s.halt(ctx, err, func() error { return d.take(ctx, m) })
 }
 
-// hand maps the row in hand and gives it to its lane, which takes a copy.
+// take hands the row in hand to its lane, or makes it a dead letter if no lane can
+// take it.
+func (d *dispatcher) take(ctx context.Context, m *wal.Message) error {
+	err := d.hand(ctx, m)
+	if reason := poison(err); reason != "" {
+		from := origin{table: catalog.TableName{Schema: m.Relation.Namespace, Name: m.Relation.Name}.String()}
+		if row, ok := errors.AsType[*record.RowError](err); ok {
+			from.unread = row.Unread
+		}
+		return d.bury(ctx, err, reason, from)
+	}
+	return err
+}
+
+// hand maps the row in hand and gives it to its lane, which takes a copy. One that is
+// a dead letter already passes through its lane, too, if it has one, since what its
+// partition ends with may be this row; it is held until its letter's marker comes.
 func (d *dispatcher) hand(ctx context.Context, m *wal.Message) error {
-	r, seq := d.s.r, d.rec.Seq
+	r := d.s.r
+	marker, dead := d.s.letters.of(d.pos)
 	err := r.mapper.Map(m, d.pos, d.commit, time.Now(), &d.rec)
 	if errors.Is(err, record.ErrIgnored) {
 		return nil
 	}
-	if err != nil {
+	if err != nil && !(dead && stuck(err)) {
 		return err
 	}
-	if seq == 0 { // else the row has been numbered at an earlier attempt
-		seq = d.s.row()
+	if d.seq == 0 { // else the row has been numbered at an earlier attempt
+		d.seq = d.s.row()
+		if dead {
+			d.s.letters.await(d.seq, marker, true)
+		}
 	}
-	d.rec.Seq = seq
+	d.rec.Seq, d.rec.Dead = d.seq, dead
 	d.rec.More = true // flushed before the next read, and wherever reading stops
-	if err := r.publisher.Publish(ctx, &d.rec); err != nil {
+	if err == nil {
+		err = r.publisher.Publish(ctx, &d.rec)
+	}
+	if err != nil && !(dead && stuck(err)) {
 		return err
 	}
 	r.metrics.rows.Add(1)
 	return nil
+}
+
+// bury makes the row in hand a dead letter: it has no lane, so nothing behind it is
+// read before. It returns the error that it was given, with another, when that cannot
+// be done.
+func (d *dispatcher) bury(ctx context.Context, cause error, reason deadletter.Reason, from origin) error {
+	s := d.s
+	if !s.r.cfg.DeadLetters.Enabled || s.letters == nil {
+		return cause
+	}
+	if d.seq == 0 {
+		d.seq = s.row()
+	}
+	d.rec.Seq = d.seq
+	now := time.Now()
+	f := publish.Refusal{Record: d.rec, Reason: string(reason), Err: cause, First: now, Last: now}
+	s.r.publisher.Flush()
+	s.stream.Blocked(true)
+	defer s.stream.Blocked(false)
+	err := s.letters.bury(ctx, &f, from)
+	switch {
+	case err == nil && f.Letter == 0:
+		s.r.metrics.rows.Add(1)
+		return nil
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return errStopped
+	}
+	return fmt.Errorf("%w; %w", cause, err)
 }
 
 // stuck reports whether the row itself, or its table, is at fault: trying again
@@ -113,18 +195,19 @@ func stuck(err error) bool {
 	var row *record.RowError
 	var column *record.ColumnError
 	var table *record.TableError
-	return errors.As(err, &refused) || errors.As(err, &row) || errors.As(err, &column) || errors.As(err, &table)
+	var gone *goneError
+	return errors.As(err, &refused) || errors.As(err, &row) || errors.As(err, &column) || errors.As(err, &table) || errors.As(err, &gone)
 }
 
-// advance moves the position to the next row. Rows of one COPY share an LSN
+// advance moves the position to the next change. Rows of one COPY share an LSN
 // and are told apart by their index among equals; an ordinal within the
 // transaction would change with the set of published tables.
-func (d *dispatcher) advance(lsn pglogrepl.LSN) {
-	if d.pos.Kind == position.Row && d.pos.LSN == lsn {
+func (d *dispatcher) advance(lsn pglogrepl.LSN, kind position.Kind) {
+	if d.pos.Kind == kind && d.pos.LSN == lsn {
 		d.pos.Index++
 		return
 	}
-	d.pos.LSN, d.pos.Kind, d.pos.Index = lsn, position.Row, 0
+	d.pos.LSN, d.pos.Kind, d.pos.Index = lsn, kind, 0
 }
 
 // relation compiles the mapping for a table as the stream describes it. A

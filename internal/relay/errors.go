@@ -29,6 +29,7 @@ const (
 	problemStuck    = "stream"
 	problemCatalog  = "catalog"
 	problemTables   = "publication"
+	problemLetters  = "dead letters"
 )
 
 var (

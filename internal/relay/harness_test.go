@@ -32,9 +32,11 @@ func newRelay(t *testing.T, kafka *brokers, log io.Writer) *Relay {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = publisher.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended })
-	return New(Config{ShutdownTimeout: 3 * time.Second, Spec: catalog.Spec{Slot: "s", Publication: "p", Tables: []catalog.TableSpec{
+	r := New(Config{ShutdownTimeout: 3 * time.Second, Spec: catalog.Spec{Slot: "s", Publication: "p", Tables: []catalog.TableSpec{
 		{Name: catalog.TableName{Schema: "public", Name: "outbox"}, Required: []string{"id"}},
 	}}}, mapper, publisher, kafka, logger, nil)
+	r.openStore = func(context.Context) (store, error) { return noStore{}, nil }
+	return r
 }
 
 // acquired returns a session that has the slot of f and does not know yet where to

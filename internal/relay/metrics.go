@@ -23,6 +23,11 @@ type metrics struct {
 	mutations  *prometheus.CounterVec
 	messages   prometheus.Counter
 
+	dead     *prometheus.CounterVec
+	replayed prometheus.Counter
+	letters  *prometheus.GaugeVec
+	oldest   *prometheus.GaugeVec
+
 	lag, retained, safe prometheus.Gauge
 	spilled             prometheus.Gauge
 	status              *prometheus.GaugeVec
@@ -57,11 +62,13 @@ func newMetrics(r *Relay, reg prometheus.Registerer) *metrics {
 			Name: "cdc_relay_slot_status", Help: "1 for the slot's wal_status, 0 for the others.",
 		}, []string{"status"}),
 	}
+	m.newLetters()
 	for _, op := range ignoredOps {
 		m.mutations.WithLabelValues(op)
 	}
 	if reg != nil {
-		reg.MustRegister(m.reconnects, m.mutations, m.messages, m.lag, m.retained, m.safe, m.spilled, m.status)
+		reg.MustRegister(m.reconnects, m.mutations, m.messages, m.lag, m.retained, m.safe, m.spilled, m.status,
+			m.dead, m.replayed, m.letters, m.oldest)
 		m.registerDerived(r, reg)
 	}
 	return m

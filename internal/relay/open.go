@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
+	"github.com/cdc-relay/cdc-relay/internal/deadletter"
 	"github.com/cdc-relay/cdc-relay/internal/wal"
 )
 
@@ -64,7 +65,7 @@ func (r *Relay) acquire(ctx context.Context, db *catalog.DB) (*session, error) {
 	if err := r.prepare(ctx, db); err != nil {
 		return nil, err
 	}
-	found, err := db.Check(ctx, r.cfg.Spec)
+	found, err := r.check(ctx, db)
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +84,15 @@ func (r *Relay) acquire(ctx context.Context, db *catalog.DB) (*session, error) {
 			return nil, err
 		}
 	}
+}
+
+// check looks at everything that is needed, before the slot is asked for.
+func (r *Relay) check(ctx context.Context, db *catalog.DB) (catalog.Report, error) {
+	found, err := db.Check(ctx, r.cfg.Spec)
+	if err == nil && r.cfg.DeadLetters.Enabled {
+		err = deadletter.Check(ctx, db)
+	}
+	return found, err
 }
 
 // prepare runs Config.Init until it has succeeded once. Creating a slot waits for
@@ -164,7 +174,7 @@ func (r *Relay) fit(ctx context.Context, db *catalog.DB) (bool, error) {
 		r.failed(err)
 		return false, nil
 	}
-	_, err := db.Check(ctx, r.cfg.Spec)
+	_, err := r.check(ctx, db)
 	if err != nil && classify(err) == classPermanent {
 		r.halted(problemHalt, fmt.Errorf("standing by, and not able to take over: %w", err))
 		return false, nil

@@ -76,6 +76,8 @@ type Relay struct {
 	metrics   *metrics
 	state     *state
 
+	openStore func(context.Context) (store, error)
+
 	halt     time.Duration // pause between attempts while halted
 	held     bool          // the slot has been ours in this process
 	resumed  resumePoint   // what the last session of this process confirmed
@@ -85,7 +87,10 @@ type Relay struct {
 	prepared bool          // Config.Init has succeeded
 	warned   []string      // findings that were logged
 	left     int           // rows not acknowledged when the last stop gave up waiting
-	progress atomic.Int64  // unix nanoseconds of the last sign of life of the loops
+	breaker  breaker
+	letters  atomic.Pointer[letters] // of the session that runs; nil between sessions, and without the table
+	buried   burials
+	progress atomic.Int64 // unix nanoseconds of the last sign of life of the loops
 }
 
 // resumePoint is where the last session of this process ended.
@@ -100,10 +105,12 @@ func New(cfg Config, mapper *record.Mapper, publisher *publish.Publisher, kafka 
 ) *Relay {
 	r := &Relay{
 		cfg: cfg, mapper: mapper, publisher: publisher, kafka: kafka,
-		log:   log.With("slot", cfg.Spec.Slot),
-		state: newState(),
-		halt:  haltRetry,
+		log:     log.With("slot", cfg.Spec.Slot),
+		state:   newState(),
+		halt:    haltRetry,
+		breaker: breaker{window: cfg.DeadLetters.Window, share: cfg.DeadLetters.Share},
 	}
+	r.openStore = r.openTableStore
 	r.metrics = newMetrics(r, reg)
 	r.beat()
 	return r
@@ -167,6 +174,14 @@ func (r *Relay) sessions(ctx context.Context) error {
 		if !wait(ctx, next.pause) {
 			return nil
 		}
+	}
+}
+
+// failing records what one part of a running session cannot do for now: one line when
+// it begins.
+func (r *Relay) failing(source, what string, err error) {
+	if r.state.fail(source, what+": "+err.Error()) {
+		r.log.Warn(what, "err", err)
 	}
 }
 

@@ -27,7 +27,7 @@ func TestPositionsOfRows(t *testing.T) {
 	d := dispatcher{pos: position.Position{Commit: 0x900}}
 	var got []string
 	for _, lsn := range []pglogrepl.LSN{0x100, 0x200, 0x200, 0x200, 0x300} {
-		d.advance(lsn)
+		d.advance(lsn, position.Row)
 		got = append(got, fmt.Sprintf("%s/%d", d.pos.LSN, d.pos.Index))
 	}
 	want := "0/100/0 0/200/0 0/200/1 0/200/2 0/300/0"
@@ -35,7 +35,7 @@ func TestPositionsOfRows(t *testing.T) {
 		t.Errorf("got positions %s, want %s", have, want)
 	}
 	d.pos = position.Position{Commit: 0xa00}
-	d.advance(0x300)
+	d.advance(0x300, position.Row)
 	if d.pos.Index != 0 {
 		t.Errorf("the first row of a transaction has index %d", d.pos.Index)
 	}

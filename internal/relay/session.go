@@ -32,10 +32,14 @@ type session struct {
 	begun    bool      // begin has succeeded
 	history  string    // id of the slot's history
 	recorded time.Time // of the last entry in the state row
+	letters  *letters  // nil without the table of dead letters
 
-	quit  chan struct{} // closed when a stop begins: who is halted then has nothing to wait for
-	gate  gate          // held while the source cannot be trusted
-	check chan struct{} // asks the watcher to look at the publication now
+	broken chan error // cap 1: why the session has to end
+
+	quit    chan struct{} // closed when a stop begins: who is halted then has nothing to wait for
+	lingers chan struct{} // closed when a stop has let the open transaction end, and only markers are read
+	gate    gate          // held while the source cannot be trusted
+	check   chan struct{} // asks the watcher to look at the publication now
 
 	// mu guards the fields below: the dispatcher numbers rows and ends
 	// transactions, the settler asks how far the position may move, a stop
@@ -52,7 +56,7 @@ func newSession(r *Relay, db *catalog.DB, stream *wal.Stream, server catalog.Ser
 	start := stream.Confirmed()
 	return &session{
 		r: r, db: db, stream: stream, server: server, system: system, start: start,
-		mark:  checkpoint.New(start),
+		mark: checkpoint.New(start), broken: make(chan error, 1), lingers: make(chan struct{}),
 		quit:  make(chan struct{}),
 		check: make(chan struct{}, 1),
 	}
@@ -62,6 +66,7 @@ func newSession(r *Relay, db *catalog.DB, stream *wal.Stream, server catalog.Ser
 // lane writes a new batch afterwards, and what was confirmed is remembered.
 func (s *session) live(ctx context.Context) error {
 	defer s.r.remember(s)
+	defer func() { s.letters.close() }()
 	defer s.r.publisher.End()
 	if err := s.begin(ctx); err != nil {
 		return err
@@ -160,7 +165,7 @@ func (s *session) close(ctx context.Context) {
 	}
 	_ = s.stream.Close()
 	s.r.state.stream(nil)
-	for _, source := range []string{problemCatalog, problemTables} {
+	for _, source := range []string{problemCatalog, problemTables, problemLetters} {
 		s.r.state.clear(source) // The watcher's, who has ended: the next checks look anew.
 	}
 	farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -216,6 +221,8 @@ func (s *session) settler(ctx context.Context) error {
 			return nil
 		case err := <-s.r.publisher.Reset():
 			return err
+		case err := <-s.broken:
+			return err
 		case <-s.r.publisher.Settled():
 			if err := s.settle(); err != nil {
 				return err
@@ -232,7 +239,7 @@ func (s *session) settle() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.mark.Confirmed()
-	lsn := s.mark.Advance(s.r.publisher.Oldest())
+	lsn := s.mark.Advance(s.oldest())
 	if lsn == before {
 		return nil
 	}
@@ -240,9 +247,39 @@ func (s *session) settle() error {
 	if err := s.stream.Confirm(lsn); err != nil {
 		return fmt.Errorf("confirm %s: %w", lsn, err)
 	}
+	crash.At(crash.Confirmed)
 	s.r.state.moved()
 	s.r.recoveredFrom(problemStuck)
 	return nil
+}
+
+// oldest is the lowest row that holds the position. The lanes are asked first: a row
+// that becomes a dead letter is held from before its lane is done with it.
+func (s *session) oldest() (seq uint64, any bool) {
+	seq, any = s.r.publisher.Oldest()
+	if s.letters == nil {
+		return seq, any
+	}
+	if held, holds := s.letters.oldest(); holds && (!any || held < seq) {
+		return held, true
+	}
+	return seq, any
+}
+
+// passed tells everybody that waits for it how far the stream has come.
+func (s *session) passed(lsn pglogrepl.LSN) {
+	s.r.publisher.Passed(lsn)
+	if s.letters != nil {
+		s.letters.reached(lsn)
+	}
+}
+
+// fail ends the session.
+func (s *session) fail(err error) {
+	select {
+	case s.broken <- err:
+	default:
+	}
 }
 
 // halt is a fault of the source that somebody must act on: the dispatcher
@@ -256,6 +293,9 @@ func (s *session) halt(ctx context.Context, err error, try func() error) error {
 	retry := time.NewTicker(s.r.halt)
 	defer retry.Stop()
 	for err != nil {
+		if errIsStop(err) {
+			return errStopped
+		}
 		s.r.halted(problemHalt, err)
 		select {
 		case <-retry.C:

@@ -9,6 +9,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/crash"
 )
 
+// markerWait bounds what a stop waits for markers.
+const markerWait = 2 * time.Second
+
 // stop begins the end of a session: read no further than the end of the open
 // transaction, then wait until everything read is acknowledged. A third of the
 // time is for the open transaction, since leaving in its middle means that it
@@ -18,12 +21,17 @@ func (s *session) stop(live context.Context, timeout time.Duration, read <-chan 
 	r := s.r
 	r.state.enter(RoleStopping, "")
 	deadline := time.Now().Add(timeout)
-	s.finishTransaction(live, read, time.Now().Add(timeout/3))
+	drain, cancel := context.WithDeadline(live, deadline)
+	defer cancel()
+	whole := s.finishTransaction(live, read, time.Now().Add(timeout/3))
+	if whole && s.letters != nil { // markers may come as long as there is reading
+		crash.At(crash.Draining)
+		_ = r.publisher.Drained(drain)
+		s.markers(drain)
+	}
 	s.cut.Store(true)
 	cut()
 	s.stream.Interrupt()
-	drain, cancel := context.WithDeadline(live, deadline)
-	defer cancel()
 	<-read
 	crash.At(crash.Draining)
 	_ = r.publisher.Drained(drain) // what is left is counted below
@@ -32,26 +40,45 @@ func (s *session) stop(live context.Context, timeout time.Duration, read <-chan 
 		r.log.Warn("stopped before everything was acknowledged: these rows, or their whole transactions, will be sent again",
 			"rows", r.left)
 	}
+	if s.letters != nil {
+		r.left += s.letters.pending()
+	}
+}
+
+// markers waits a moment for the markers of dead letters that have not come yet.
+// Without them the rows come again after the next start, which knows them.
+func (s *session) markers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, markerWait)
+	defer cancel()
+	for s.letters.pending() > 0 {
+		if !wait(ctx, 5*time.Millisecond) {
+			return
+		}
+	}
 }
 
 // finishTransaction lets the dispatcher read on to the end of the open
-// transaction, until the deadline.
-func (s *session) finishTransaction(live context.Context, read <-chan struct{}, deadline time.Time) {
+// transaction, until the deadline. It reports whether it has got there: no row is
+// being handed over, and none will be.
+func (s *session) finishTransaction(live context.Context, read <-chan struct{}, deadline time.Time) bool {
 	s.mu.Lock()
 	s.stopping = true
 	open := s.mark.Open()
 	s.mu.Unlock()
 	close(s.quit)
 	if !open {
-		return
+		return true
 	}
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	select {
+	case <-s.lingers:
+		return true
 	case <-read:
 	case <-timer.C:
 	case <-live.Done():
 	}
+	return false
 }
 
 // farewell confirms what was settled at last, and leaves. It runs when every

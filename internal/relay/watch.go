@@ -30,6 +30,7 @@ type watcher struct {
 	idle       bool // nothing is read from the stream: only the slot is looked at
 	checked    time.Time
 	saved      time.Time
+	letters    upkeep
 	terminated bool // the ordinary connection ended by an administrator's command
 }
 
@@ -53,6 +54,7 @@ func (w *watcher) run(ctx context.Context) error {
 		if err := w.look(ctx); err != nil {
 			return err
 		}
+		w.letters.round(ctx, w.s.letters)
 	}
 }
 
