@@ -120,9 +120,10 @@ func micros(t time.Time) any {
 }
 
 // moment is the expression for the timestamptz of a parameter that is made by [micros].
-// It is in two parts, since interval arithmetic is that of float8.
+// It goes by days, which the catalog's connections count in UTC, since intervals are
+// multiplied as float8.
 func moment(parameter string) string {
-	return strings.ReplaceAll("(timestamptz 'epoch' + $ / 1000000 * interval '1 second' + $ % 1000000 * interval '1 microsecond')",
+	return strings.ReplaceAll("(timestamptz 'epoch' + $ / 86400000000 * interval '1 day' + $ % 86400000000 * interval '1 microsecond')",
 		"$", parameter+"::int8")
 }
 

@@ -127,10 +127,10 @@ const lockSQL = "SELECT pg_advisory_xact_lock(hashtextextended('public.cdc_relay
 // Load returns, no predecessor can write another.
 func Load(ctx context.Context, db *catalog.DB, slot, systemID string, from pglogrepl.LSN) ([]Held, error) {
 	const sql = `
-SELECT commit_lsn::text, change_lsn::text, kind, index, marker
-  FROM public.cdc_relay_dead_letter
- WHERE slot = $1 AND system_id = $2 AND commit_lsn >= $3::pg_lsn
- ORDER BY commit_lsn, change_lsn, kind, index`
+SELECT d.commit_lsn::text, d.change_lsn::text, d.kind, d.index, d.marker
+  FROM public.cdc_relay_dead_letter d
+ WHERE d.slot = $1 AND d.system_id = $2 AND d.commit_lsn >= $3
+ ORDER BY d.commit_lsn, d.change_lsn, d.kind, d.index`
 	if _, err := db.Exec(ctx, "wait for dead letters to be written", lockSQL, slot); err != nil {
 		return nil, err
 	}
