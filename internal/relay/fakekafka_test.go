@@ -19,12 +19,14 @@ type brokers struct {
 
 	mu    sync.Mutex
 	tails map[string][]string // positions in the headers of a topic's records
+
+	acknowledged map[string]int // batches by topic
 }
 
 func newBrokers() *brokers {
 	return &brokers{
 		arrived: make(chan string, 1000), answer: make(chan func() (broker.Produced, error), 1000),
-		tails: map[string][]string{},
+		tails: map[string][]string{}, acknowledged: map[string]int{},
 	}
 }
 
@@ -69,6 +71,7 @@ func (b *brokers) Produce(ctx context.Context, topic string, _ int, batch broker
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
+		b.acknowledged[topic]++
 		base := len(b.tails[topic])
 		b.tails[topic] = append(b.tails[topic], stampForm.FindAllString(text.String(), -1)...)
 		return broker.Produced{BaseOffset: int64(base)}, nil
@@ -78,7 +81,7 @@ func (b *brokers) Produce(ctx context.Context, topic string, _ int, batch broker
 }
 
 // stampForm is how the position header of a record looks.
-var stampForm = regexp.MustCompile(`1(\.[0-9a-f]+){6}\.r\.[0-9a-f]{8}\.[0-9a-f]{16}`)
+var stampForm = regexp.MustCompile(`1(\.[0-9a-f]+){6}\.[mr]\.[0-9a-f]{8}\.[0-9a-f]{16}`)
 
 // acknowledge lets a batch that has arrived, or the next one, succeed.
 func (b *brokers) acknowledge() { b.answer <- nil }

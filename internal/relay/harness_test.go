@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/publish"
 	"github.com/cdc-relay/cdc-relay/internal/record"
@@ -17,8 +19,26 @@ import (
 // runs until the test ends.
 func newRelay(t *testing.T, kafka *brokers, log io.Writer) *Relay {
 	t.Helper()
+	return newRelayWith(t, publish.Config{Resume: true}, kafka, log)
+}
+
+// newKeepingRelay returns one that keeps its dead letters in a box.
+func newKeepingRelay(t *testing.T, kafka *brokers, log io.Writer) (*Relay, *letterBox) {
+	t.Helper()
+	var r *Relay
+	r = newRelayWith(t, publish.Config{
+		Resume: true, DeadLetter: true,
+		Refused: func(ctx context.Context, f *publish.Refusal) error { return r.Refused(ctx, f) },
+	}, kafka, log)
+	box := newLetterBox()
+	box.keeps(r)
+	return r, box
+}
+
+func newRelayWith(t *testing.T, cfg publish.Config, kafka *brokers, log io.Writer) *Relay {
+	t.Helper()
 	logger := slog.New(slog.NewTextHandler(log, nil))
-	publisher, err := publish.New(publish.Config{Resume: true}, kafka, logger, nil)
+	publisher, err := publish.New(cfg, kafka, logger, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,4 +118,18 @@ func waitFor(t *testing.T, holds func() bool) {
 			t.Fatal("it does not happen")
 		}
 	}
+}
+
+// collected is the number of series of a metric.
+func collected(c prometheus.Collector) int {
+	metrics := make(chan prometheus.Metric, 100)
+	c.Collect(metrics)
+	return len(metrics)
+}
+
+// batches returns how many batches were acknowledged.
+func (b *brokers) batches(topic string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.acknowledged[topic]
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
-	"github.com/cdc-relay/cdc-relay/internal/deadletter"
 	"github.com/cdc-relay/cdc-relay/internal/wal"
 )
 
@@ -90,7 +89,7 @@ func (r *Relay) acquire(ctx context.Context, db *catalog.DB) (*session, error) {
 func (r *Relay) check(ctx context.Context, db *catalog.DB) (catalog.Report, error) {
 	found, err := db.Check(ctx, r.cfg.Spec)
 	if err == nil && r.cfg.DeadLetters.Enabled {
-		err = deadletter.Check(ctx, db)
+		err = r.checkStore(ctx, db)
 	}
 	return found, err
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/broker"
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
+	"github.com/cdc-relay/cdc-relay/internal/deadletter"
 	"github.com/cdc-relay/cdc-relay/internal/position"
 	"github.com/cdc-relay/cdc-relay/internal/publish"
 	"github.com/cdc-relay/cdc-relay/internal/record"
@@ -76,7 +77,8 @@ type Relay struct {
 	metrics   *metrics
 	state     *state
 
-	openStore func(context.Context) (store, error)
+	openStore  func(context.Context) (store, error)
+	checkStore func(context.Context, *catalog.DB) error
 
 	halt     time.Duration // pause between attempts while halted
 	held     bool          // the slot has been ours in this process
@@ -110,7 +112,7 @@ func New(cfg Config, mapper *record.Mapper, publisher *publish.Publisher, kafka 
 		halt:    haltRetry,
 		breaker: breaker{window: cfg.DeadLetters.Window, share: cfg.DeadLetters.Share},
 	}
-	r.openStore = r.openTableStore
+	r.openStore, r.checkStore = r.openTableStore, deadletter.Check
 	r.metrics = newMetrics(r, reg)
 	r.beat()
 	return r
