@@ -41,6 +41,7 @@ Times are given as 2006-01-02T15:04:05Z, as 2006-01-02 (UTC), or as how long ago
 type letters struct {
 	db   *catalog.DB
 	slot string
+	list func(ctx context.Context, f deadletter.Filter, limit int, after int64) ([]deadletter.Letter, error)
 }
 
 // withLetters calls do with a connection to the database of the dead letters.
@@ -52,7 +53,11 @@ func (a *app) withLetters(ctx context.Context, do func(*letters) error) error {
 	db, err := catalog.Open(ctx, c.Catalog())
 	if err == nil {
 		defer db.Close(context.WithoutCancel(ctx))
-		err = do(&letters{db: db, slot: c.Postgres.Slot})
+		l := &letters{db: db, slot: c.Postgres.Slot}
+		l.list = func(ctx context.Context, f deadletter.Filter, limit int, after int64) ([]deadletter.Letter, error) {
+			return deadletter.List(ctx, db, f, limit, after)
+		}
+		err = do(l)
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return &exitError{errors.New("interrupted"), exitInterrupted, ""}
@@ -68,7 +73,7 @@ func (l *letters) each(ctx context.Context, f deadletter.Filter, limit int64, pa
 		if limit != 0 {
 			page = int(min(int64(page), limit-seen))
 		}
-		found, err := deadletter.List(ctx, l.db, f, page, after)
+		found, err := l.list(ctx, f, page, after)
 		if err != nil {
 			return err
 		}

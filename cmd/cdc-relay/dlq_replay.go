@@ -89,6 +89,7 @@ type replay struct {
 	stderr  io.Writer
 
 	work     work
+	active   bool          // a relay streams from the slot
 	replayed []int64       // numbers
 	end      pglogrepl.LSN // what the relay confirms once it is done with them
 	refused  []deadletter.Letter
@@ -130,6 +131,9 @@ func (r *replay) run(cmd *cobra.Command, l *letters, f deadletter.Filter) error 
 		letters: l, filter: f, limit: r.limit, batch: replayBatch, rate: r.rate,
 		stderr: r.stderr, verb: "replayed", change: r.give,
 	}
+	if err := r.lookAtSlot(ctx, l); err != nil {
+		return err
+	}
 	if err := r.work.begin(cmd); err != nil {
 		return err
 	}
@@ -144,6 +148,19 @@ func (r *replay) run(cmd *cobra.Command, l *letters, f deadletter.Filter) error 
 		return errors.Join(r.printJSON(cmd.OutOrStdout()), err)
 	}
 	r.print(cmd.OutOrStdout())
+	return err
+}
+
+// lookAtSlot finds out whether anybody is there to publish.
+func (r *replay) lookAtSlot(ctx context.Context, l *letters) error {
+	slot, found, err := l.db.Slot(ctx, l.slot)
+	if err == nil && !found {
+		return &exitError{
+			fmt.Errorf("slot %s does not exist, so nobody would publish them", l.slot), exitConfig,
+			"name the relay's slot in postgres.slot, or create it: cdc-relay init",
+		}
+	}
+	r.active = slot.Active
 	return err
 }
 
@@ -194,10 +211,10 @@ func (r *replay) print(out io.Writer) {
 		fmt.Fprintf(out, "replayed %s\n", plural(r.work.done, "dead letter"))
 	}
 	switch {
-	case !r.wait:
-		if r.work.done > 0 {
-			fmt.Fprintln(out, "the relay publishes them when it comes to them; --wait would wait for that")
-		}
+	case !r.wait && r.work.done > 0 && r.active:
+		fmt.Fprintln(out, "the relay publishes them when it comes to them; --wait would wait for that")
+	case !r.wait && r.work.done > 0:
+		fmt.Fprintf(out, "no relay streams from slot %s now; the next one publishes them\n", r.work.letters.slot)
 	case r.waited:
 		fmt.Fprintf(out, "published %d, refused again %d\n", len(r.replayed)-len(r.refused), len(r.refused))
 	}
@@ -217,7 +234,7 @@ func preview(cmd *cobra.Command, l *letters, f deadletter.Filter, total int64, w
 		return l.nothing(cmd)
 	}
 	fmt.Fprintf(out, "%s %s:\n\n", would, plural(total, "dead letter"))
-	some, err := deadletter.List(cmd.Context(), l.db, f, int(min(total, someLetters)), 0)
+	some, err := l.list(cmd.Context(), f, int(min(total, someLetters)), 0)
 	if err != nil {
 		return err
 	}

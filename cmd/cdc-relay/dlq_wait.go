@@ -31,7 +31,7 @@ func (r *replay) await(ctx context.Context, l *letters) error {
 	}
 	for ids := range slices.Chunk(r.replayed, listPage) {
 		f := deadletter.Filter{Slot: l.slot, Letters: ids, States: []deadletter.State{deadletter.Dead}}
-		again, err := deadletter.List(ctx, l.db, f, len(ids), 0)
+		again, err := l.list(ctx, f, len(ids), 0)
 		if err != nil {
 			return err
 		}

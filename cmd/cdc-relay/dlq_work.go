@@ -100,6 +100,8 @@ func (w *work) run(ctx context.Context) error {
 		return nil
 	case errors.Is(err, context.Canceled):
 		return &exitError{&stoppedError{w.verb, w.done, w.total, nil}, exitInterrupted, "run it again to go on"}
+	case seen == 0:
+		return err
 	}
 	return &stoppedError{w.verb, w.done, w.total, err}
 }
