@@ -136,6 +136,7 @@ type Publisher struct {
 	refusal   string          // why it has not, so far
 	fence     fencing         // how it is kept, with a transactional id
 	rows      int             // queued and in flight
+	latest    uint64          // the last row of the session that was handed over
 	held      []*lane         // that Flush wakes
 	blocked   *queue          // what Publish waits for
 	health    health
@@ -212,6 +213,7 @@ func (p *Publisher) Begin(s Session) {
 	}
 	over, end := context.WithCancel(context.Background())
 	p.session = &session{Session: s, over: over, end: end}
+	p.latest = 0
 	p.passed.Store(0)
 	p.awaited.Store(math.MaxUint64)
 	same := p.session.identity() == p.identity
@@ -287,13 +289,14 @@ func (p *Publisher) Publish(ctx context.Context, r *Record) error {
 		body: buf[:body:body], id: buf[body:], chunk: c,
 		pos: r.Position, seq: r.Seq,
 		idHash: idHash, stampAt: body - p.stampLen, keyHash: hash,
-		time: r.Time.UnixMilli(), letter: r.Letter, dead: r.Dead,
+		time: r.Time.UnixMilli(), letter: r.Letter, source: r.Source, dead: r.Dead,
 	}
 	if !r.CommitTime.IsZero() {
 		row.commit = r.CommitTime.UnixNano()
 	}
 	q.push(row)
 	p.rows++
+	p.latest = r.Seq
 	if l != nil {
 		if r.More {
 			l.hold()

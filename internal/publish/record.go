@@ -48,6 +48,9 @@ type Record struct {
 	Dead bool
 	// Letter is the id of the dead letter that the record replays, 0 if it is none.
 	Letter int64
+	// Source is a number of the caller's for where the row is from. It is only given
+	// back.
+	Source uint32
 }
 
 // RefusedError is a record that no lane can take: it would fail for ever.
@@ -81,6 +84,7 @@ type row struct {
 	idHash  uint64
 	stampAt int
 	keyHash uint32
+	source  uint32 // see Record
 	// time is in milliseconds, commit and failed (the first counted failure) are in
 	// nanoseconds since 1970; 0 = none.
 	time, commit, failed int64
@@ -96,7 +100,10 @@ type row struct {
 // rowBytes is what one row costs beside its encoded bytes.
 const rowBytes = 152
 
-var errTopicName = errors.New("its name is not 1 to 249 characters of [A-Za-z0-9._-] (nor may it be . or ..)")
+var (
+	errTopicName     = errors.New("its name is not 1 to 249 characters of [A-Za-z0-9._-] (nor may it be . or ..)")
+	errTopicInternal = errors.New("only brokers write to it")
+)
 
 // checkTopic applies Kafka's rule for topic names. The client library answers an
 // invalid one with "topic not found", for ever.
@@ -110,6 +117,10 @@ func checkTopic(name string) error {
 		if !ok {
 			return errTopicName
 		}
+	}
+	switch name { // Which the client library does not find either.
+	case "__consumer_offsets", "__transaction_state", "__share_group_state":
+		return errTopicInternal
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package publish
 
 import (
 	"encoding/binary"
-	"errors"
 	"time"
 )
 
@@ -16,11 +15,6 @@ const (
 	ReasonUnknownTopic     = "unknown_topic"
 	ReasonAttempts         = "attempts"
 )
-
-// ErrUnclear is in the error of a Refused that cannot tell whether the row has become
-// a dead letter. It is asked again until it can: were the row sent meanwhile it could be
-// both.
-var ErrUnclear = errors.New("it is not known whether the dead letter was written")
 
 // Refusal is a row that cannot be published, or not any more. What it holds is valid
 // until Refused returns.
@@ -67,7 +61,7 @@ func (f *refused) failedFrom(r *row, last time.Time) {
 func (r *row) record(topic string) Record {
 	out := Record{
 		Topic: topic, ID: r.id, Time: time.UnixMilli(r.time),
-		Position: r.pos, Seq: r.seq, Letter: r.letter,
+		Position: r.pos, Seq: r.seq, Letter: r.letter, Source: r.source,
 	}
 	if r.commit != 0 {
 		out.CommitTime = time.Unix(0, r.commit)

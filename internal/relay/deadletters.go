@@ -45,15 +45,21 @@ func (r *Relay) Refused(ctx context.Context, f *publish.Refusal) error {
 	if l == nil || ctx.Err() != nil {
 		return publish.ErrSessionOver
 	}
-	return l.bury(ctx, f, origin{table: r.table(f)})
+	return l.bury(ctx, f, origin{table: r.table(f.Source)})
 }
 
-// table names the table of a row that a lane has. With several tables it is not known.
-func (r *Relay) table(_ *publish.Refusal) string {
-	if tables := r.cfg.Spec.Tables; len(tables) == 1 {
-		return tables[0].Name.String()
+// source is the number under which a row's table goes through its lane, 0 for none.
+func (r *Relay) source(schema, name string) uint32 {
+	table := catalog.TableName{Schema: schema, Name: name}
+	return uint32(1 + slices.IndexFunc(r.cfg.Spec.Tables, func(t catalog.TableSpec) bool { return t.Name == table }))
+}
+
+// table is the name of a source as SQL spells it.
+func (r *Relay) table(source uint32) string {
+	if source == 0 || int(source) > len(r.cfg.Spec.Tables) {
+		return ""
 	}
-	return ""
+	return r.cfg.Spec.Tables[source-1].Name.String()
 }
 
 // origin is what is known of a row beside its record.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/deadletter"
 	"github.com/cdc-relay/cdc-relay/internal/position"
 	"github.com/cdc-relay/cdc-relay/internal/publish"
@@ -29,6 +28,9 @@ type dispatcher struct {
 	pos    position.Position // of the change read last in the open transaction
 	seq    uint64            // number of the row in hand, 0 as long as it has none
 	commit time.Time         // commit time of the open transaction
+
+	from   *wal.Relation // of the row before
+	source uint32        // its number
 }
 
 // run reads until the stream ends, a stop takes effect or ctx is cancelled.
@@ -118,7 +120,7 @@ func (d *dispatcher) insert(ctx context.Context, m *wal.Message) error {
 func (d *dispatcher) take(ctx context.Context, m *wal.Message) error {
 	err := d.hand(ctx, m)
 	if reason := poison(err); reason != "" {
-		from := origin{table: catalog.TableName{Schema: m.Relation.Namespace, Name: m.Relation.Name}.String()}
+		from := origin{table: d.s.r.table(d.sourceOf(m.Relation))}
 		if row, ok := errors.AsType[*record.RowError](err); ok {
 			from.unread = row.Unread
 		}
@@ -146,7 +148,7 @@ func (d *dispatcher) hand(ctx context.Context, m *wal.Message) error {
 			d.s.letters.await(d.seq, marker, true)
 		}
 	}
-	d.rec.Seq, d.rec.Dead = d.seq, dead
+	d.rec.Seq, d.rec.Dead, d.rec.Source = d.seq, dead, d.sourceOf(m.Relation)
 	d.rec.More = true // flushed before the next read, and wherever reading stops
 	if err == nil {
 		err = r.publisher.Publish(ctx, &d.rec)
@@ -156,6 +158,14 @@ func (d *dispatcher) hand(ctx context.Context, m *wal.Message) error {
 	}
 	r.metrics.rows.Add(1)
 	return nil
+}
+
+// sourceOf numbers the table of a relation.
+func (d *dispatcher) sourceOf(rel *wal.Relation) uint32 {
+	if d.from != rel { // Neighbours mostly share theirs.
+		d.from, d.source = rel, d.s.r.source(rel.Namespace, rel.Name)
+	}
+	return d.source
 }
 
 // bury makes the row in hand a dead letter: it has no lane, so nothing behind it is
