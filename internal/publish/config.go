@@ -80,11 +80,11 @@ type Config struct {
 	// passes before the row is refused; 0 is no limit.
 	MaxAttempts int
 	// Refused takes a row that is not published. Once it returns nil the lane goes on
-	// with the rows behind it; after an error the lane halts, and tries the row again,
-	// unless it is ErrUnclear. It blocks, is called from many goroutines and without a
-	// lock held, and its context ends with the session, before the next one begins:
-	// whoever looks up the present session must look at the context after that.
-	// Required with DeadLetter.
+	// with the rows behind it; after an error, which says for certain that it was not
+	// taken, the lane halts, and tries the row again. It blocks, is called from many
+	// goroutines and without a lock held, and its context ends with the session, before
+	// the next one begins: whoever looks up the present session must look at the context
+	// after that. Required with DeadLetter.
 	Refused func(ctx context.Context, r *Refusal) error
 }
 

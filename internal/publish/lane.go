@@ -174,7 +174,7 @@ func (l *lane) next(now time.Time) (do task, ok bool) {
 			return task{wait: alivePoll}, true
 		}
 	}
-	unknown := l.topic.unknown(now) && p.alive()
+	unknown := l.orphaned(now)
 	if unknown && !l.surrender(now) {
 		return task{wait: haltPause}, true
 	}

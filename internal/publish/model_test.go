@@ -2,6 +2,7 @@ package publish_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,7 @@ const (
 	fencedOff    // code 47, likewise
 	producerGone // the broker forgets all producers of the partition, then as none
 	oldOffset    // acknowledged at offset 0 and not appended
+	invalidTopic // code 17, not appended
 )
 
 // modelBroker is a broker with Kafka's rules for producer ids, written from KIP-98:
@@ -53,7 +55,8 @@ type modelBroker struct {
 	latency   time.Duration
 	hidden    bool // the user may see no topic, so that the client finds none
 	maxBytes  int
-	refuse    func(value string) bool // rows refused with 87
+	refuse    func(value string) bool // rows refused with refusal
+	refusal   kafka.Error             // 0 is 87
 	names     bool                    // name the refused rows
 	created   []string
 	settings  func(topic string) (broker.TopicSettings, error)
@@ -318,6 +321,8 @@ func (m *modelBroker) attempt(p *modelPartition, raw []byte, f fault) (broker.Pr
 			outOfOrder: kafka.OutOfOrderSequenceNumber, duplicate: kafka.DuplicateSequenceNumber,
 			unknownID: kafka.UnknownProducerId, fencedOff: kafka.InvalidProducerEpoch,
 		}[f])
+	case invalidTopic:
+		return code(kafka.InvalidTopic)
 	case producerGone:
 		p.producers = map[int64]*modelProducer{}
 	case oldOffset:
@@ -405,7 +410,7 @@ func (m *modelBroker) refused(records []modelRecord) (broker.Produced, bool) {
 	if m.refuse == nil {
 		return broker.Produced{}, false
 	}
-	res := broker.Produced{Code: int(kafka.InvalidRecord)}
+	res := broker.Produced{Code: int(cmp.Or(m.refusal, kafka.InvalidRecord))}
 	bad := false
 	for i, r := range records {
 		if m.refuse(r.value) {

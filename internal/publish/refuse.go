@@ -2,7 +2,6 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -126,11 +125,7 @@ func (l *lane) doomed(unknown bool, now time.Time) *refused {
 // refuse has the first row of the queue become a dead letter, on the lane's goroutine.
 func (l *lane) refuse(ctx context.Context, f *refused) {
 	p := l.p
-	err := p.give(ctx, f, func(err error, now time.Time) {
-		if !l.gone {
-			l.failing(outcome{err: err}, now)
-		}
-	})
+	err := p.give(ctx, f)
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,24 +154,13 @@ func (f *refused) notTaken(err error) string {
 	return fmt.Sprintf("message id %.64q at position %s cannot be published (%v), nor become a dead letter: %v", f.ID, f.Position, f.Err, err)
 }
 
-// give asks Refused to take a row, again and again while that is unclear, until the
-// session ends. Report is called with the mutex held.
-func (p *Publisher) give(ctx context.Context, f *refused, report func(err error, now time.Time)) error {
+// give has Refused take a row, unless the session is over by now.
+func (p *Publisher) give(ctx context.Context, f *refused) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(f.session.over, cancel)()
-	pause := backoff{initial: p.cfg.RetryInitial, max: p.cfg.RetryMax}
-	for ctx.Err() == nil { // Else the session may be another one by now.
-		err := p.cfg.Refused(ctx, &f.Refusal)
-		if !errors.Is(err, ErrUnclear) || ctx.Err() != nil {
-			return err
-		}
-		p.mu.Lock()
-		if p.session == f.session {
-			report(err, time.Now())
-		}
-		p.mu.Unlock()
-		sleep(ctx, pause.next())
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	return ctx.Err()
+	return p.cfg.Refused(ctx, &f.Refusal)
 }

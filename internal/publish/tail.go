@@ -254,7 +254,7 @@ func (l *lane) settles(r *row) bool {
 	}
 	a := l.anchor
 	if a == nil || l.lost {
-		return r.dead && !l.lost && (l.todo.purpose == nothing || l.topic.unknown(time.Now()))
+		return r.dead && !l.lost && (l.todo.purpose == nothing || l.topic.unknown(r.seq, time.Now()))
 	}
 	switch c := r.pos.Compare(a.pos); {
 	case c > 0:

@@ -20,11 +20,22 @@ func (t *topic) vanished(missing bool, err error, now time.Time) {
 	}
 }
 
-// unknown reports that the topic has been missing for so long that its rows are
-// refused.
-func (t *topic) unknown(now time.Time) bool {
+// unknown reports that the topic has been missing for so long that a row is refused.
+func (t *topic) unknown(seq uint64, now time.Time) bool {
 	c := &t.p.cfg
-	return c.DeadLetter && c.DeadLetterUnknownTopics && t.missing && now.Sub(t.gone) >= c.UnknownTopicGrace
+	return c.DeadLetter && c.DeadLetterUnknownTopics && t.missing && now.Sub(t.gone) >= c.UnknownTopicGrace && seq <= t.lacked
+}
+
+// orphaned reports that the topic of the lane's first row is unknown.
+func (l *lane) orphaned(now time.Time) bool {
+	if l.queue.len() == 0 || !l.p.alive() {
+		return false
+	}
+	seq := l.queue.oldest()
+	if b := l.batch; b != nil && b.session != l.p.session {
+		seq = 0 // It was numbered in a past session.
+	}
+	return l.topic.unknown(seq, now)
 }
 
 // turnAway has rows of a topic that is missing refused, those that wait and those in
@@ -36,10 +47,11 @@ func (t *topic) turnAway(now time.Time) {
 	if now.Sub(t.gone) >= lookEvery {
 		t.bury()
 	}
-	if !t.unknown(now) {
-		return
+	for _, l := range t.lanes {
+		if l.orphaned(now) {
+			l.signal()
+		}
 	}
-	t.wake()
 	if t.p.start != nil && !t.refusing && t.due(now) {
 		t.refusing = true
 		t.p.start(t.refuseWaiting)
@@ -65,7 +77,7 @@ func (t *topic) leave() {
 
 // due reports whether the first row that waits is to be refused now.
 func (t *topic) due(now time.Time) bool {
-	return t.unknown(now) && t.partitions == 0 && !t.givenUp && t.queue.len() > 0 &&
+	return t.queue.len() > 0 && t.unknown(t.queue.oldest(), now) && t.partitions == 0 && !t.givenUp &&
 		!now.Before(t.refuseAt) && t.p.alive()
 }
 
@@ -83,7 +95,6 @@ func (t *topic) refuse(r *row, now time.Time) *refused {
 // is there. It has a goroutine of its own meanwhile.
 func (t *topic) refuseWaiting(ctx context.Context) {
 	p := t.p
-	report := func(err error, _ time.Time) { t.refusal = err.Error() }
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer t.regroup()
@@ -95,7 +106,7 @@ func (t *topic) refuseWaiting(ctx context.Context) {
 		}
 		f := t.refuse(t.queue.at(0), time.Now())
 		p.mu.Unlock()
-		err := p.give(ctx, f, report)
+		err := p.give(ctx, f)
 		p.mu.Lock()
 		switch {
 		case p.session != f.session || t.queue.oldest() != f.Seq:
