@@ -229,3 +229,26 @@ func TestRetention(t *testing.T) {
 	}
 	s.Stop(r)
 }
+
+// Of several outbox tables each dead letter knows its own, so that a value that was not kept is not taken for that of
+// another row with the same id.
+func TestSeveralTables(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.Exec(`CREATE TABLE public."Other Box" (id bigint, aggregatetype text, aggregateid text, payload text)`)
+	r := s.Start(testenv.Settings{
+		"outbox.table": []string{"public.outbox", `public."Other Box"`}, "dead_letter.max_value_bytes": "1KiB", "breaker.share": 1,
+	})
+	s.Exec(`INSERT INTO public.outbox (id, aggregatetype, aggregateid, payload) OVERRIDING SYSTEM VALUE VALUES (7, 'order', 'k', $1)`, large("one "))
+	s.Exec(`INSERT INTO public."Other Box" VALUES (7, 'order', 'k', $1), (8, 'no/topic', 'k', 'two ')`, large("other "))
+	letters := s.WaitLetters("dead", 3)
+	for i, want := range []string{`public.outbox`, `public."Other Box"`, `public."Other Box"`} {
+		if letters[i].Source != want {
+			t.Errorf("dead letter %d is of table %q, want %q", letters[i].ID, letters[i].Source, want)
+		}
+	}
+	s.widen()
+	s.Settled(s.Replay(letters[0].ID, letters[1].ID))
+	s.holds(s.topic, "one ", "other ")
+	s.Stop(r)
+}
