@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/broker"
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/deadletter"
 )
 
 func newValidate(a *app) *cobra.Command {
@@ -79,12 +80,26 @@ func checkPostgres(ctx context.Context, out io.Writer, c *config.Config) error {
 	if err != nil {
 		return err
 	}
+	if err := checkDeadLetters(ctx, db, c); err != nil {
+		return err
+	}
 	// Behind a relay that runs, or has crashed, the slot is always further on than what is recorded.
 	if move, moved := report.Slot.Moved(report.Server.Timeline, report.Row); moved && move.Exact {
 		fmt.Fprintf(out, "postgres: warning: %s\n", move.Warning())
 	}
 	fmt.Fprintf(out, "postgres: ok: version %s, slot %s at %s\n", report.Server.VersionText, report.Slot.Name, report.Slot.Confirmed)
 	return nil
+}
+
+// checkDeadLetters asks for what the relay needs to keep dead letters, if it is to.
+func checkDeadLetters(ctx context.Context, db *catalog.DB, c *config.Config) error {
+	if !c.KeepsDeadLetters() {
+		return nil
+	}
+	if err := deadletter.Check(ctx, db); err != nil || c.DeadLetter.Retention == 0 {
+		return err
+	}
+	return deadletter.CheckPurge(ctx, db)
 }
 
 func checkKafka(ctx context.Context, out io.Writer, kafka *broker.Broker) error {

@@ -128,6 +128,8 @@ func TestDeadLettersAtStart(t *testing.T) {
 	prepare(t, env)
 	env.Exec(`DROP TABLE public.cdc_relay_dead_letter`)
 	refuses(t, env, nil, 78, "cdc_relay_dead_letter", "on_poison")
+	refused(t, env.Run("validate", "--live", "--config", env.WriteConfig(nil)), 78, "cdc_relay_dead_letter", "on_poison")
+	succeeds(t, env, []string{"postgres: ok"}, "validate", "--live", "--config", env.WriteConfig(testenv.Settings{"on_poison": "halt"}))
 	r := env.StartRelay(testenv.RelayOptions{Settings: testenv.Settings{"on_poison": "halt"}})
 	r.WaitReady(patience)
 	stop(t, r)
