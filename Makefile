@@ -45,7 +45,8 @@ test-containers: ## The same rows through servers in containers; installs and st
 .PHONY: soak
 soak: ## Everything long, by hand, on an idle machine: about two hours; SEED=1 decides the faults
 	go test -count=1 -v -timeout 4h ./integration/faults -args \
-		-faults.seed=$(SEED) -faults.rate=3000 -faults.duration=20m -faults.kills=200 -faults.zombies=50
+		-faults.seed=$(SEED) -faults.rate=3000 -faults.duration=20m -faults.kills=200 -faults.poison=50 \
+		-faults.replays=10000 -faults.zombies=50
 	go test -count=1 -v -timeout 1h -run 'TestLives|TestOrder' ./internal/publish -rapid.checks=20000
 	go test -count=1 -v -timeout 1h ./integration/outage -args -broker.freeze=2m -memory.rows=1000000 -noise.segments=60
 	go test -count=1 -v -timeout 2h ./integration/regress -args -regress.scale=20

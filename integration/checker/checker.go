@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -81,6 +82,7 @@ type Config struct {
 type Checker struct {
 	cfg    Config
 	client *kgo.Client
+	poison atomic.Int64 // one row in so many
 
 	mu      sync.Mutex // guards what follows
 	notes   map[string][]note
@@ -113,10 +115,15 @@ func New(cfg Config) (*Checker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open Kafka client: %w", err)
 	}
-	return &Checker{
+	c := &Checker{
 		cfg: cfg, client: client, notes: map[string][]note{}, seen: newLedger(cfg.Fenced), next: map[string]map[int32]int64{},
-	}, nil
+	}
+	c.Poison(cfg.Poison)
+	return c, nil
 }
+
+// Poison changes Config.Poison for the rows to come.
+func (c *Checker) Poison(oneIn int) { c.poison.Store(int64(oneIn)) }
 
 func setDefault(value *int, preset int) {
 	if *value == 0 {
@@ -256,6 +263,8 @@ type Mark struct {
 	Records, Repeats int
 	// Past is the number of rows that are on the topics and not confirmed.
 	Past int
+	// Letters is the number of dead letters, Replayed how often they have been replayed, and published for that.
+	Letters, Replayed int
 	// Half is the number of transactions of which some rows are on the topics and some are not.
 	Half int
 }
@@ -275,7 +284,7 @@ func (c *Checker) Mark(ctx context.Context) (Mark, error) {
 	c.marks = append(c.marks, found)
 	return Mark{
 		Confirmed: found.confirmed, Records: c.seen.records, Repeats: len(c.seen.repeats),
-		Past: c.seen.past(found.confirmed), Half: len(c.seen.partial),
+		Past: c.seen.past(found.confirmed), Half: len(c.seen.partial), Letters: len(c.seen.letters), Replayed: c.seen.replays(),
 	}, nil
 }
 

@@ -199,10 +199,18 @@ func (l *ledger) replayed(h *history, e event, r record) {
 	h.replayed[which] = copied{place: r.place, origin: r.origin, offset: r.offset, id: e.ID}
 }
 
+// replays returns how many replays have brought a record.
+func (l *ledger) replays() (n int) {
+	for _, h := range l.keys {
+		n += len(h.replayed)
+	}
+	return n
+}
+
 // judgeLetters compares the dead letters with the topics.
 func judgeLetters(r *Report, counters map[string]int64, seen *ledger) {
 	more := ledger{}
-	r.Letters = len(seen.letters)
+	r.Letters, r.Replayed = len(seen.letters), seen.replays()
 	for _, l := range seen.letters {
 		problem := l.problem
 		if problem == "" && l.event.Number > counters[l.event.Key] {
@@ -221,7 +229,6 @@ func judgeLetters(r *Report, counters map[string]int64, seen *ledger) {
 	}
 	r.Missing += int64(missing)
 	for key, h := range seen.keys {
-		r.Replayed += len(h.replayed)
 		for number, dead := range h.dead {
 			if first, there := h.first[number]; there && !dead.mayBePublished {
 				more.fault(&r.Both, "both", "%v: it is at %s/%d@%d, too", dead, first.topic, first.partition, first.offset)

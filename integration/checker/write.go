@@ -170,7 +170,7 @@ func (w *writer) fill(ctx context.Context, tx pgx.Tx, rows int, rollBack bool) (
 			batch.Queue("ROLLBACK TO SAVEPOINT attempt")
 		}
 		numbers[key]++
-		if w.c.cfg.Poison > 0 && !rollBack && w.random.IntN(w.c.cfg.Poison) == 0 {
+		if poison := int(w.c.poison.Load()); poison > 0 && !rollBack && w.random.IntN(poison) == 0 {
 			w.insertPoison(batch, kinds[key], w.event(key, numbers[key], transaction, rows))
 			continue
 		}

@@ -88,13 +88,14 @@ func (s *site) confirmed(ctx context.Context, end string) bool {
 	return err == nil && got == "true"
 }
 
+// rows are those that can be published.
 func (s *site) rows() []row {
 	s.t.Helper()
 	ctx := s.t.Context()
 	conn, err := pgx.Connect(ctx, s.URL)
 	s.must(err)
 	defer conn.Close(context.WithoutCancel(ctx))
-	result, err := conn.Query(ctx, `SELECT id::text, aggregateid FROM public.outbox ORDER BY seq`)
+	result, err := conn.Query(ctx, `SELECT id::text, aggregateid FROM public.outbox WHERE aggregatetype = 'order' ORDER BY seq`)
 	s.must(err)
 	rows, err := pgx.CollectRows(result, func(r pgx.CollectableRow) (out row, err error) {
 		return out, r.Scan(&out.id, &out.key)

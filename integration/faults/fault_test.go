@@ -31,6 +31,10 @@ var faults = []fault{
 	{name: "relay: dies before it reports a position", inject: func(p *pair) string { return p.crash("watermark", 30) }},
 	{name: "relay: dies between reading a tail and writing", inject: func(p *pair) string { return p.crash("scanned", 4) }},
 	{name: "relay: dies while draining", inject: func(p *pair) string { return p.crash("draining", 1) }},
+	{name: "relay: dies after it has reported a position", inject: func(p *pair) string { return p.crash("confirmed", 30) }},
+	{name: "relay: dies before a dead letter is committed", inject: func(p *pair) string { return p.crash("dead_letter", 30) }},
+	{name: "relay: dies before a lane knows of its dead letter", inject: func(p *pair) string { return p.crash("dead_lettered", 30) }},
+	{name: "relay: dies between a replay and its publication", inject: (*pair).crashInReplay},
 	{name: "relay: SIGSTOP, shortly", inject: func(p *pair) string { return p.freezeLeader(300*time.Millisecond, slotTimeout-time.Second) }},
 	{name: "relay: SIGSTOP, until another leads", inject: func(p *pair) string { return p.freezeLeader(slotTimeout+time.Second, slotTimeout+3*time.Second) }},
 
@@ -107,6 +111,15 @@ func (p *pair) crash(point string, passes int) string {
 		p.relays[i] = p.start(never, nil)
 	}
 	return fmt.Sprintf("%s at %s (passed: %v)", doomed.name, at, died)
+}
+
+// crashInReplay has dead letters replayed while no relay is there, and a relay lead that dies when it comes to them.
+func (p *pair) crashInReplay() string {
+	for _, r := range p.relays {
+		r.Kill()
+	}
+	n := p.replay(20, p.random.IntN(4) > 0).Replayed
+	return fmt.Sprintf("%d replays, %s", n, p.crash("replaying", 5))
 }
 
 func (p *pair) freezeLeader(least, most time.Duration) string {

@@ -15,7 +15,7 @@ import (
 // does not send again, but for what arrived there after the successor had looked.
 func TestKillRounds(t *testing.T) {
 	l := newLab(t, plan{brokers: 1, repeats: checker.LateRepeats})
-	skipped := l.killRounds(*kills)
+	skipped := l.killRounds(*kills, points)
 	report := l.judge()
 	t.Logf("%d rounds, %d of them skipped rows; %d repeats", *kills, skipped, report.Duplicates)
 	if 2*skipped < *kills {
@@ -29,7 +29,7 @@ func TestKillRoundsWithoutResume(t *testing.T) {
 		brokers: 1, repeats: checker.UnconfirmedRepeats, settings: testenv.Settings{"resume.enabled": false},
 	})
 	rounds := (*kills + 3) / 4
-	skipped := l.killRounds(rounds)
+	skipped := l.killRounds(rounds, points)
 	report := l.judge()
 	t.Logf("%d rounds; %d repeats", rounds, report.Duplicates)
 	if skipped > 0 || report.Unconfirmed == 0 {
@@ -51,9 +51,36 @@ func (d *life) counts() bool {
 	return d.inFlight > 0 || d.left.Half > 0 || strings.HasPrefix(d.death, "produced")
 }
 
+// points are where the relays of killRounds die, as often as they are named here, and from which pass to which. The others
+// die by a signal while rows are in flight.
+var points = []point{
+	{"produced", 20, 320}, // Acknowledged batches come by hundreds a second.
+	{"produced", 20, 320},
+	{"produced", 20, 320},
+	{"watermark", 5, 45},
+	{"scanned", 1, 5},
+	{"draining", 1, 2},
+	{},
+	{},
+}
+
+// point is a point of package internal/crash, and the passes from least to one before most.
+type point struct {
+	name        string
+	least, most int
+}
+
+// letters says what the dead letters were when the relay was dead, if there were any.
+func (d *life) letters() string {
+	if d.left.Letters == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d dead letters, %d replays published", d.left.Letters, d.left.Replayed)
+}
+
 // killRounds kills so many relays that count, and prints a line for each. It leaves a last one at work, and returns how
 // many deaths had a successor that skipped rows.
-func (l *lab) killRounds(rounds int) (skipped int) {
+func (l *lab) killRounds(rounds int, points []point) (skipped int) {
 	l.t.Helper()
 	var last *life
 	succeeded := func(by *relay, repeats int) {
@@ -64,15 +91,15 @@ func (l *lab) killRounds(rounds int) (skipped int) {
 			skipped++
 		}
 		l.say("%s died by %s after %v: %d rows in flight, %d transactions half sent, %d rows past the confirmed position; "+
-			"then %d lanes resumed, %d rows skipped, %d repeats",
+			"then %d lanes resumed, %d rows skipped, %d repeats%s",
 			last.relay.name, last.death, last.lasted.Round(time.Millisecond), last.inFlight, last.left.Half, last.left.Past,
-			by.seen.resumed, by.seen.skipped, repeats-last.left.Repeats)
+			by.seen.resumed, by.seen.skipped, repeats-last.left.Repeats, last.letters())
 	}
 	for counted, tried := 0, 0; counted < rounds; tried++ {
 		if tried > 20+3*rounds {
 			l.t.Fatalf("only %d of %d deaths had anything in flight", counted, tried)
 		}
-		next := l.live()
+		next := l.live(points)
 		succeeded(next.relay, next.left.Repeats)
 		if last = next; last.counts() {
 			counted++
@@ -86,26 +113,22 @@ func (l *lab) killRounds(rounds int) (skipped int) {
 }
 
 // live starts a relay, kills it and notes what it has left.
-func (l *lab) live() *life {
+func (l *lab) live(points []point) *life {
 	l.t.Helper()
 	d := &life{death: "SIGKILL"}
 	crashAt := never
-	switch l.random.IntN(8) {
-	case 0, 1, 2: // Acknowledged batches come by hundreds a second.
-		crashAt = fmt.Sprintf("produced:%d", 20+l.random.IntN(300))
-	case 3:
-		crashAt = fmt.Sprintf("watermark:%d", 5+l.random.IntN(40))
-	case 4:
-		crashAt = fmt.Sprintf("scanned:%d", 1+l.random.IntN(4))
-	case 5:
-		crashAt = "draining"
+	if at := points[l.random.IntN(len(points))]; at.name != "" {
+		crashAt = fmt.Sprintf("%s:%d", at.name, at.least+l.random.IntN(at.most-at.least))
+	}
+	if l.beforeLife != nil {
+		l.beforeLife()
 	}
 	began := time.Now()
 	d.relay = l.start(crashAt, l.direct())
 	if crashAt != never {
 		d.death = crashAt
 	}
-	if crashAt == never || crashAt == "draining" {
+	if crashAt == never || crashAt == "draining:1" {
 		l.waitFor(d.relay, "leading", leading)
 		l.lookUntil(d.relay, l.between(200*time.Millisecond, 1500*time.Millisecond), func(metrics) bool { return false })
 		l.lookUntil(d.relay, patience, func(m metrics) bool { return m.inFlight > 0 })

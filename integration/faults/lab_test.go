@@ -1,6 +1,7 @@
 package faults_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -36,6 +37,9 @@ type lab struct {
 	started  int              // relays so far
 	endLoad  func() error
 	loaded   time.Time // when the workload began
+
+	// beforeLife is called before each relay that killRounds starts. May be nil.
+	beforeLife func()
 }
 
 // plan says what a lab is to be.
@@ -45,7 +49,13 @@ type plan struct {
 	settings testenv.Settings
 	repeats  checker.Repeats
 	fenced   bool
+	poison   int // one row in so many cannot be published; 0: none
+	maxRows  int // of a transaction; 0: 500
+	rate     int // rows per second; 0: as the flag says
 }
+
+// largest is what the topics take in bytes where the plan has poison: one row in five of that is larger.
+const largest = 64 << 10
 
 // slotTimeout is the wal_sender_timeout of the relays: how long a dead leader can keep the slot.
 const slotTimeout = 3 * time.Second
@@ -58,19 +68,27 @@ func newLab(t *testing.T, p plan) *lab {
 		settings: testenv.Settings{"postgres.wal_sender_timeout": slotTimeout.String()},
 	}
 	t.Logf("seed %d: %s -faults.seed=%d", *seed, t.Name(), *seed)
+	if p.poison > 0 {
+		l.settings["kafka.max_message_bytes"] = largest
+	}
 	maps.Copy(l.settings, p.settings)
 	l.startServers(p)
 	types := []string{"order", "invoice", "shipment"}
+	// Two of three must have a record before it is acknowledged.
+	config := []string{"min.insync.replicas", fmt.Sprint((p.brokers + 1) / 2)}
+	if p.poison > 0 {
+		config = append(config, "max.message.bytes", fmt.Sprint(largest))
+	}
 	for _, name := range types {
-		// Two of three must have a record before it is acknowledged.
-		l.env.CreateTopic(name, 4, "min.insync.replicas", fmt.Sprint((p.brokers+1)/2))
+		l.env.CreateTopic(name, 4, config...)
 	}
 	if res := l.env.Run("init", "--config", l.env.WriteConfig(l.settings)); res.Code != 0 {
 		t.Fatal(res.Stderr)
 	}
 	check, err := checker.New(checker.Config{
-		URL: l.env.URL, Slot: l.env.Slot, Brokers: l.env.Brokers, TopicPrefix: l.env.Prefix, Types: types, Keys: 1200, MaxRows: 500,
-		Rollbacks: 0.1, Writers: 4, Rate: *rate, Padding: 100, Seed: *seed, Repeats: p.repeats, Fenced: p.fenced,
+		URL: l.env.URL, Slot: l.env.Slot, Brokers: l.env.Brokers, TopicPrefix: l.env.Prefix, Types: types, Keys: 1200,
+		MaxRows: cmp.Or(p.maxRows, 500), Rollbacks: 0.1, Writers: 4, Rate: cmp.Or(p.rate, *rate), Padding: 100,
+		Poison: p.poison, PoisonBytes: largest, Seed: *seed, Repeats: p.repeats, Fenced: p.fenced,
 	})
 	if err != nil {
 		t.Fatal(err)

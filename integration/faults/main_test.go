@@ -22,6 +22,8 @@ var (
 	only     = flag.String("faults.only", "", "part of the names of the faults that TestLab is to keep to")
 	rate     = flag.Int("faults.rate", 2500, "most rows per second of the workload")
 	kills    = flag.Int("faults.kills", 12, "rounds of TestKillRounds that count")
+	poison   = flag.Int("faults.poison", 8, "rounds of TestKillRoundsWithPoison that count")
+	replays  = flag.Int("faults.replays", 1000, "dead letters that TestReplayUnderLoad replays")
 	zombies  = flag.Int("faults.zombies", 3, "rounds of TestZombieRounds")
 	logs     = flag.String("faults.logs", "", "directory that takes the log of every relay")
 )

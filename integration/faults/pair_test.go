@@ -16,7 +16,7 @@ import (
 // Two relays, three brokers, and one fault after another for as long as -faults.duration says. Some come before the
 // relays have got over the last one.
 func TestLab(t *testing.T) {
-	l := newLab(t, plan{brokers: 3, standby: true, repeats: checker.LateRepeats})
+	l := newLab(t, plan{brokers: 3, standby: true, repeats: checker.LateRepeats, poison: poisonous})
 	p := &pair{lab: l}
 	for i := range p.relays {
 		p.relays[i] = l.start(never, nil)

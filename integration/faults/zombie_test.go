@@ -18,14 +18,14 @@ import (
 // that its successor has written to.
 func TestZombieRounds(t *testing.T) {
 	zombieRounds(t, *zombies, plan{
-		brokers: 1, repeats: checker.LateRepeats, fenced: true,
+		brokers: 1, repeats: checker.LateRepeats, fenced: true, poison: poisonous,
 		settings: testenv.Settings{"kafka.transactional_id": "fault-lab"},
 	})
 }
 
 // Without one, what a zombie still sends is repeated, and nothing else.
 func TestZombieRoundsWithoutFence(t *testing.T) {
-	zombieRounds(t, (*zombies+2)/3, plan{brokers: 1, repeats: checker.LateRepeats})
+	zombieRounds(t, (*zombies+2)/3, plan{brokers: 1, repeats: checker.LateRepeats, poison: poisonous})
 }
 
 // zombieRounds prints a line for each round, and how long each takeover took.
