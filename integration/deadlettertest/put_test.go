@@ -33,6 +33,12 @@ func TestPutAndGet(t *testing.T) {
 		s.Exec(sql)
 	}
 	db := s.open(url)
+	for setting, want := range map[string]string{"transaction_isolation": "read committed", "synchronous_commit": "local"} {
+		got, err := catalog.Query(t.Context(), db, "read a setting", pgx.RowTo[string], "SELECT current_setting($1)", setting)
+		if err != nil || got[0] != want {
+			t.Errorf("%s is %q, %v, want %q", setting, got, err, want)
+		}
+	}
 	every := make([]byte, 256)
 	for i := range every {
 		every[i] = byte(i)

@@ -124,6 +124,43 @@ func TestReplayByTwo(t *testing.T) {
 	}
 }
 
+// The stream can bring the message before the replay that wrote it can be seen: a commit
+// is sent once it is in the log. Whoever must know waits for it.
+func TestSettled(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	ctx := t.Context()
+	id := s.put(s.letter(0))
+	tx, err := s.Conn().Begin(ctx)
+	s.must(err)
+	_, err = tx.Exec(ctx, "SELECT FROM public.cdc_relay_dead_letter_replay(ARRAY[$1::bigint])", id)
+	s.must(err)
+	if l := s.get(id); l.State != deadletter.Dead {
+		t.Errorf("letter %+v before the commit", l)
+	}
+	type answer struct {
+		letter *deadletter.Letter
+		found  bool
+		err    error
+	}
+	answers := make(chan answer, 1)
+	db := s.open(s.URL)
+	go func() {
+		l, found, err := deadletter.Settled(ctx, db, s.Slot, id)
+		answers <- answer{l, found, err}
+	}()
+	waitFor(t, func() bool {
+		return s.Text(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == "1"
+	}, "nobody waits")
+	s.must(tx.Commit(ctx))
+	if a := <-answers; a.err != nil || !a.found || a.letter.State != deadletter.Replayed || a.letter.Replays != 1 {
+		t.Errorf("Settled = %+v, want the letter replayed", a)
+	}
+	if _, found, err := deadletter.Settled(ctx, s.db, "another", id); found || err != nil {
+		t.Errorf("Settled of another slot = %v, %v", found, err)
+	}
+}
+
 // Nobody would ever read the message of a slot that is gone.
 func TestReplayWithoutSlot(t *testing.T) {
 	t.Parallel()
@@ -265,7 +302,7 @@ func TestPurgeFollowsTheSlot(t *testing.T) {
 	s.letGo()
 	testenv.Until(t, patience, func(ctx context.Context) error {
 		// A slot's restart position moves when it passes a snapshot of running transactions.
-		s.Exec("SELECT pg_log_standby_snapshot()")
+		s.Exec("CHECKPOINT")
 		s.Exec("SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())", s.Slot)
 		n, err := deadletter.Purge(ctx, s.db, s.Slot, soon, 10)
 		if err == nil && n != 1 {
