@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,9 +38,11 @@ func (s server) end(i int) pglogrepl.LSN { return s.commit(i) + 5 }
 type relay struct {
 	p    *publish.Publisher
 	kill func()
-	fed  int   // transactions of the server's log that were handed over
-	last []int // for each of them the session's last sequence; from start on
-	base int   // the first of them
+	// holder is who it is to the store of dead letters, in its last session.
+	holder atomic.Pointer[int]
+	fed    int   // transactions of the server's log that were handed over
+	last   []int // for each of them the session's last sequence; from start on
+	base   int   // the first of them
 }
 
 // world is many lives of the relay over one broker and one server, or what was made
@@ -56,6 +59,7 @@ type world struct {
 	gone    []*modelPartition // of topics made again
 	alarms  int
 	history uint64 // the last one given
+	store   store
 }
 
 type livesScenario struct {
@@ -66,17 +70,20 @@ type livesScenario struct {
 	maxMessage int
 	// refused has some readings be refused.
 	refused bool
+	keeps   keeps
 }
 
 func (w *world) launch() {
-	p, err := publish.New(publish.Config{Resume: true, MaxMessageBytes: w.s.maxMessage}, w.m, slog.New(slog.DiscardHandler), nil)
+	r := new(relay)
+	p, err := publish.New(w.config(r), w.m, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = p.Run(ctx) }()
-	w.now = &relay{p: p, kill: func() { cancel(); <-done }}
+	r.p, r.kill = p, func() { cancel(); <-done }
+	w.now = r
 	w.begin()
 }
 
@@ -85,6 +92,7 @@ func (w *world) begin() {
 	s := &w.server
 	w.now.p.End()
 	w.now.fed, w.now.base, w.now.last = s.confirmed, s.confirmed, nil
+	w.store.begin(w.now)
 	w.now.p.Begin(publish.Session{
 		SystemID: "s", Timeline: s.timeline, History: s.history, Fingerprint: 2,
 		Start: s.end(s.confirmed - 1), WALEnd: s.end(len(s.log) - 1),
@@ -103,10 +111,10 @@ func (w *world) feed() error {
 		}
 		for i, row := range s.log[r.fed] {
 			seq++
+			pos := position.Position{Commit: s.commit(r.fed), LSN: s.commit(r.fed) - 3, Kind: position.Row, Index: uint32(i)}
 			err := r.p.Publish(w.t.Context(), &publish.Record{
 				Topic: "t", Key: fmt.Append(nil, row.key), Value: fmt.Append(nil, row.id), ID: fmt.Append(nil, "id-", row.id),
-				Position: position.Position{Commit: s.commit(r.fed), LSN: s.commit(r.fed) - 3, Kind: position.Row, Index: uint32(i)},
-				Time:     time.Now(), Seq: uint64(seq),
+				Position: pos, Time: time.Now(), Seq: uint64(seq), Dead: w.store.known[pos],
 			})
 			if err != nil {
 				return fmt.Errorf("publish: %w", err)
@@ -138,8 +146,8 @@ func (w *world) confirm() error {
 	oldest, any := r.p.Oldest()
 	for n := s.confirmed - r.base; n < len(r.last) && (!any || uint64(r.last[n]) < oldest); n++ {
 		for _, row := range s.log[r.base+n] {
-			if w.copies(row.id) == 0 {
-				return fmt.Errorf("row %d is confirmed but not on the topic", row.id)
+			if w.copies(row.id) == 0 && !w.store.has(row.id) {
+				return fmt.Errorf("row %d is confirmed but not on the topic, nor a dead letter", row.id)
 			}
 		}
 		s.confirmed++
@@ -323,7 +331,11 @@ func (w *world) check(repeats, alarms bool) error {
 	for _, transaction := range w.server.log {
 		for _, row := range transaction {
 			value := fmt.Sprint(row.id)
+			if err := w.judge(row.id, copies[value], repeats); err != nil {
+				return err
+			}
 			switch at, ok := first[value]; {
+			case w.store.has(row.id):
 			case !ok:
 				return fmt.Errorf("row %d is missing", row.id)
 			case at < last[row.key]:
