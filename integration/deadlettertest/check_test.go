@@ -73,10 +73,10 @@ func TestCheckRights(t *testing.T) {
 		}
 	}
 	err := deadletter.Check(t.Context(), db)
-	e := wantFault(t, err, catalog.Privilege, "USAGE on schema public; SELECT, INSERT, UPDATE on public.cdc_relay_dead_letter; "+
+	next := wantFault(t, err, catalog.Privilege, "USAGE on schema public; SELECT, INSERT, UPDATE on public.cdc_relay_dead_letter; "+
 		"EXECUTE on function public.cdc_relay_dead_letter_put; EXECUTE on function public.cdc_relay_dead_letter_put_back; EXECUTE on function pg_logical_emit_message(")
-	if !strings.Contains(e.Next, "on_poison: halt") {
-		t.Errorf("next step %q", e.Next)
+	if !strings.Contains(next, "on_poison: halt") {
+		t.Errorf("next step %q", next)
 	}
 	cure(err)
 	s.must(deadletter.Check(t.Context(), db))

@@ -180,14 +180,15 @@ func (s *store) role(name string) (role, roleURL string) {
 	return role, u.String()
 }
 
-// wantFault wants a *catalog.CheckError of the class, whose text contains want.
-func wantFault(t *testing.T, err error, class catalog.Class, want string) *catalog.CheckError {
+// wantFault wants a *catalog.CheckError of the class, whose text contains want, and
+// returns its next step.
+func wantFault(t *testing.T, err error, class catalog.Class, want string) (next string) {
 	t.Helper()
 	var e *catalog.CheckError
 	if !errors.As(err, &e) || e.Class != class || e.Next == "" || !strings.Contains(err.Error(), want) {
 		t.Fatalf("fault %v, want one of class %s with %q and a next step", err, class, want)
 	}
-	return e
+	return e.Next
 }
 
 // ownServer starts a server for one test.

@@ -271,8 +271,12 @@ func TestLoad(t *testing.T) {
 	s := newStore(t)
 	var want []deadletter.Held
 	for _, p := range []position.Position{
-		{Commit: 0x10, LSN: 0x1, Kind: position.Row}, {Commit: 0x20, LSN: 0x9, Kind: position.Message}, {Commit: 0x20, LSN: 0x9, Kind: position.Row, Index: 9},
-		{Commit: 0x20, LSN: 0x9, Kind: position.Row, Index: 10}, {Commit: 0x20, LSN: 0x11, Kind: position.Message}, {Commit: 0x1_0000_0000, LSN: 0x2, Kind: position.Row},
+		{Commit: 0x10, LSN: 0x1, Kind: position.Row},
+		{Commit: 0x20, LSN: 0x9, Kind: position.Message},
+		{Commit: 0x20, LSN: 0x9, Kind: position.Row, Index: 9},
+		{Commit: 0x20, LSN: 0x9, Kind: position.Row, Index: 10},
+		{Commit: 0x20, LSN: 0x11, Kind: position.Message},
+		{Commit: 0x1_0000_0000, LSN: 0x2, Kind: position.Row},
 	} {
 		l := s.letter(0)
 		l.Position = p
