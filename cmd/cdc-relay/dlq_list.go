@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -179,10 +180,14 @@ func (t *letterTable) letter(l *deadletter.Letter) {
 	}
 	cells = append(cells, printable(string(l.Reason)), cell(l.Type, 24), cell(l.Topic, 48), cellBytes(l.Key, 36))
 	failure := l.Error
+	// What comes first repeats the topic.
+	if _, problem, found := strings.Cut(failure, "cannot be published: "); found {
+		failure = problem
+	}
 	if l.MayBePublished {
 		failure = "may be published; " + failure
 	}
-	cells = append(cells, cell(failure, 60))
+	cells = append(cells, cell(failure, 80))
 	if t.payload {
 		cells = append(cells, shorten(payloadText(l, 240), 60))
 	}

@@ -224,21 +224,21 @@ func TestJSON(t *testing.T) {
 func TestLetterTable(t *testing.T) {
 	t.Parallel()
 	long := letter()
-	long.Error, long.MayBePublished = strings.Repeat("ä", 200), false
+	long.Error, long.MayBePublished = `record for topic "orders" cannot be published: `+strings.Repeat("ä", 200), false
 	null := deadletter.Letter{ID: 1, State: deadletter.Discarded, ValueBytes: -1, Key: []byte{}, Reason: deadletter.InvalidRow}
 	gone := deadletter.Letter{ID: 2, State: deadletter.Dead, ValueBytes: 1 << 30}
 	for payload, want := range map[bool]string{
 		false: `
 NUMBER  SINCE                 STATE      REASON       TYPE         TOPIC   KEY       ERROR
-    17  2026-11-30 12:00:00Z  dead       too_large    OrderPlaced  orders  k\x1b[2J  ` + strings.Repeat("ä", 59) + `…
+    17  2026-11-30 12:00:00Z  dead       too_large    OrderPlaced  orders  k\x1b[2J  ` + strings.Repeat("ä", 79) + `…
      1  –                     discarded  invalid_row  –            –       ""        –
      2  –                     dead                    –            –       –         –
 `,
 		true: `
-NUMBER  SINCE                 STATE      REASON       TYPE         TOPIC   KEY       ERROR                                                         VALUE
-    17  2026-11-30 12:00:00Z  dead       too_large    OrderPlaced  orders  k\x1b[2J  ` + strings.Repeat("ä", 59) + `…  {}\n\x1b[2J\xff
-     1  –                     discarded  invalid_row  –            –       ""        –                                                             null
-     2  –                     dead                    –            –       –         –                                                             not kept
+NUMBER  SINCE                 STATE      REASON       TYPE         TOPIC   KEY       ERROR                                                                             VALUE
+    17  2026-11-30 12:00:00Z  dead       too_large    OrderPlaced  orders  k\x1b[2J  ` + strings.Repeat("ä", 79) + `…  {}\n\x1b[2J\xff
+     1  –                     discarded  invalid_row  –            –       ""        –                                                                                 null
+     2  –                     dead                    –            –       –         –                                                                                 not kept
 `,
 	} {
 		table := newLetterTable(nil, payload)

@@ -31,10 +31,12 @@ type Config struct {
 	HTTP HTTP `yaml:"http"`
 	Log  Log  `yaml:"log"`
 
-	// What happens to a row that can never be published, because it is too large, its topic has a
-	// name that Kafka does not allow, or the brokers refuse the record for what it is. `dead_letter`:
-	// it is kept in `public.cdc_relay_dead_letter` of the same database, and the rows behind it go on.
-	// `halt`: its partition waits until somebody acts.
+	// What happens to a row that can never be published, because it is too large, it makes no record (a
+	// NULL in its topic, a value that cannot be read), its topic has a name that Kafka does not allow, or
+	// the brokers refuse the record for what it is. `dead_letter`: it is kept in
+	// `public.cdc_relay_dead_letter` of the same database, and the rows behind it go on; the relay does
+	// not start without that table and the rights to it. `halt`: its partition waits until somebody
+	// acts.
 	OnPoison string `yaml:"on_poison"`
 
 	// What happens to the rows of a topic that does not exist. `wait`: they wait for the topic.
@@ -46,8 +48,9 @@ type Config struct {
 	UnknownTopicGrace time.Duration `yaml:"unknown_topic_grace"`
 
 	// How often a row is tried while brokers fail for reasons that pass (no answer, no leader, too
-	// few replicas) before it becomes a dead letter. 0: for ever, so that an outage costs nothing but
-	// time. A topic that does not exist and a missing permission do not count.
+	// few replicas) before it becomes a dead letter, which is marked if it may have arrived all the same.
+	// 0: for ever, so that an outage costs nothing but time. A topic that does not exist and a missing
+	// permission do not count.
 	MaxAttempts int `yaml:"max_attempts"`
 
 	// How long a stop may take: the relay stops reading, waits until what it has sent is
