@@ -136,7 +136,7 @@ func TestKilledWhileReplaying(t *testing.T) {
 			if n := s.Count(s.topic); n != 3 {
 				t.Errorf("the topic holds %d records, want 3", n)
 			}
-			if id, _ := records[1].Header("id"); id != fmt.Sprintf("%s", letter.MessageID) {
+			if id, _ := records[1].Header("id"); id != string(letter.MessageID) {
 				t.Errorf("the replayed row has the id %q, want %q", id, letter.MessageID)
 			}
 			s.WaitLetters("replayed", 1)

@@ -158,15 +158,6 @@ func heads(letters []scene.Letter) []string {
 	return out
 }
 
-// reasons are the reasons of dead letters.
-func reasons(letters []scene.Letter) []string {
-	var out []string
-	for _, l := range letters {
-		out = append(out, l.Reason)
-	}
-	return out
-}
-
 // ids are the numbers of dead letters.
 func ids(letters []scene.Letter) []int64 {
 	var out []int64

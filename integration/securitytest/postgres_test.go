@@ -131,14 +131,14 @@ func (p *postgres) works(t *testing.T) {
 			env := p.env(t)
 			base := strings.Replace(env.URL, "127.0.0.1", tt.host, 1)
 			settings := testenv.Settings{"postgres.url": as(t, base, tt.role, p.files(tt.parameters))}
-			relays(t, env, settings, func(r *testenv.Relay) { bothEncrypted(t, env, r, tt.encrypted) }, "--init")
+			relays(t, env, settings, func(r *testenv.Relay) { allEncrypted(t, env, r, tt.encrypted) }, "--init")
 		})
 	}
 	t.Run("prefer, server without TLS", func(t *testing.T) {
 		t.Parallel()
 		env := p.plain(t)
 		settings := testenv.Settings{"postgres.url": strings.Replace(env.URL, "disable", "prefer", 1)}
-		relays(t, env, settings, func(r *testenv.Relay) { bothEncrypted(t, env, r, false) }, "--init")
+		relays(t, env, settings, func(r *testenv.Relay) { allEncrypted(t, env, r, false) }, "--init")
 	})
 	t.Run("unix socket", func(t *testing.T) {
 		t.Parallel()
@@ -161,11 +161,11 @@ func (p *postgres) works(t *testing.T) {
 	})
 }
 
-// bothEncrypted asks the server about the ordinary and the replication connection, and the relay's log.
-func bothEncrypted(t *testing.T, env *testenv.Env, r *testenv.Relay, want bool) {
+// allEncrypted asks the server about the two ordinary connections and the replication connection, and the relay's log.
+func allEncrypted(t *testing.T, env *testenv.Env, r *testenv.Relay, want bool) {
 	t.Helper()
 	conn := env.Conn()
-	expect := fmt.Sprintf("client backend %[1]t, walsender %[1]t", want)
+	expect := fmt.Sprintf("client backend %[1]t, client backend %[1]t, walsender %[1]t", want)
 	testenv.Until(t, patience, func(ctx context.Context) error { // what set up the database may still be leaving
 		var got string
 		err := conn.QueryRow(ctx, `SELECT coalesce(string_agg(backend_type || ' ' || ssl::text, ', ' ORDER BY backend_type), '')

@@ -1,0 +1,61 @@
+package deadletters
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/integration/scene"
+	"github.com/cdc-relay/cdc-relay/integration/testenv"
+)
+
+// Rows of a topic that does not exist become dead letters in their order once it has been missing for long enough: those
+// that wait for a topic that never was, and those of one that has been deleted. As soon as there is the topic, rows go
+// there, though a moment before it was missing.
+func TestUnknownTopic(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	const grace = time.Second
+	r := s.Start(testenv.Settings{"on_unknown_topic": "dead_letter", "unknown_topic_grace": grace.String(), "breaker.share": 1})
+	began := time.Now()
+	after := s.Insert("missing", "k", "1", "2")
+	s.Insert("missing", "other", "3")
+	s.Insert("order", "k", "neighbour")
+	s.holds(s.topic, "neighbour")
+	letters := s.WaitLetters("dead", 3)
+	if took := time.Since(began); took < grace {
+		t.Errorf("given up after %v, before %v had passed", took, grace)
+	}
+	s.judgeUnknown(letters, scene.Counted(1, 3)...)
+	s.Settled(after)
+	r.WaitReady(patience)
+
+	missing := s.CreateTopic("missing", 1)
+	s.Settled(s.Insert("missing", "k", "4"))
+	s.holds(missing, "4")
+	s.WaitLetters("", 3)
+
+	s.Drop(missing)
+	after = s.Insert("missing", "k", "5", "6")
+	s.judgeUnknown(s.WaitLetters("dead", 5)[3:], "5", "6")
+	s.Settled(after)
+	s.CreateTopic("missing", 1)
+	s.Settled(s.Insert("missing", "k", "7"))
+	s.holds(missing, "7")
+	s.Settled(s.Replay(ids(letters)...))
+	s.holds(missing, "7", "1", "2", "3")
+	s.WaitLetters("", 5)
+	s.Stop(r)
+}
+
+func (s *stage) judgeUnknown(letters []scene.Letter, want ...string) {
+	s.t.Helper()
+	if got := heads(letters); !slices.Equal(got, want) || !slices.IsSorted(ids(letters)) {
+		s.t.Errorf("dead letters %v hold %q, want %q in this order", ids(letters), got, want)
+	}
+	for _, l := range letters {
+		if l.Reason != "unknown_topic" || l.Topic != s.Topic("missing") || l.MayBePublished {
+			s.t.Errorf("got %+v, want one of an unknown topic", l)
+		}
+	}
+}
