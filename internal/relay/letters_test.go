@@ -3,10 +3,8 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -147,7 +145,7 @@ func TestMarkerBeforeTheAnswer(t *testing.T) {
 			server.commit(0x2000, 0x2030)
 			server.marked(0x3000, letter)
 			if lane {
-				waitFor(t, func() bool { m, _ := parseMarker([]byte(letter.Marker)); return !s.letters.awaits(m) })
+				waitFor(t, func() bool { return s.stream.ReceivedLSN() >= 0x3030 && !s.inTransaction() })
 			}
 			unmoved(t, s)
 			box.proceed <- struct{}{}
@@ -324,39 +322,29 @@ func TestStrangeLetterEndsTheSession(t *testing.T) {
 
 // The lanes are asked before the letters: the other way round a row that becomes a
 // dead letter in between is with neither.
-func TestSettleMissesNoDeadLetter(t *testing.T) {
+func TestLanesAreAskedBeforeTheLetters(t *testing.T) {
 	t.Parallel()
-	s, box, kafka, server := kept(t, io.Discard)
-	stop := running(t, s)
-	const n = 300
-	server.begin(0x1800)
-	for i := range n {
-		kafka.refuse()
-		server.insert(pglogrepl.LSN(0x1100+i), fmt.Sprint(i), "t", "k", "T", "bad")
+	moved := false // from its lane to the letters, between the two questions
+	lanes := func() (uint64, bool) {
+		defer func() { moved = true }()
+		return 7, !moved
 	}
-	server.commit(0x1800, 0x1830)
-	var settling sync.WaitGroup
-	over := make(chan struct{})
-	for range 2 {
-		settling.Go(func() {
-			for {
-				select {
-				case <-over:
-					return
-				default:
-					_ = s.settle()
-				}
-			}
-		})
+	letters := func() (uint64, bool) {
+		defer func() { moved = true }()
+		return 7, moved
 	}
-	for range n {
-		box.wantLetter(t)
+	if seq, any := lowest(lanes, letters); seq != 7 || !any {
+		t.Errorf("row 7 is with neither (%d, %v)", seq, any)
 	}
-	waitFor(t, func() bool { return s.r.publisher.Snapshot().Rows == 0 })
-	close(over)
-	settling.Wait()
-	unmoved(t, s)
-	_ = stop()
+	none := func() (uint64, bool) { return 0, false }
+	at := func(seq uint64) func() (uint64, bool) { return func() (uint64, bool) { return seq, true } }
+	for want, asked := range map[uint64][2]func() (uint64, bool){
+		0: {none, none}, 1: {at(1), none}, 2: {none, at(2)}, 3: {at(3), at(9)}, 4: {at(9), at(4)},
+	} {
+		if got, any := lowest(asked[0], asked[1]); got != want || any != (want != 0) {
+			t.Errorf("got %d (%v), want %d", got, any, want)
+		}
+	}
 }
 
 // A stop waits for the markers of the letters that were written last, but not for ever.

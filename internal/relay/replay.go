@@ -158,6 +158,7 @@ func (d *dispatcher) fetch(ctx context.Context, letter *deadletter.Letter) error
 	if letter.ValueKept || d.rec.Dead {
 		return nil
 	}
+	d.s.r.publisher.Flush() // A large value takes its time.
 	id, payload := d.s.r.mapper.Columns()
 	var found bool
 	var refused error
@@ -184,13 +185,13 @@ func (l *letters) ask(ctx context.Context, what func(context.Context, store) err
 		}
 		return what(ctx, st)
 	}
+	s.stream.Blocked(true)
+	defer s.stream.Blocked(false)
 	err := try()
 	if err == nil {
 		return nil
 	}
 	s.r.publisher.Flush()
-	s.stream.Blocked(true)
-	defer s.stream.Blocked(false)
 	for ; err != nil; err = try() {
 		if ctx.Err() != nil {
 			return errStopped

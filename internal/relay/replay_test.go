@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -63,7 +64,8 @@ func TestReplay(t *testing.T) {
 			server.logical(0x1f00, 1, deadletter.ReplayPrefix, "1 3")
 			server.commit(0x2000, 0x2030)
 			// The letter's own headers, then the number, then where the message is.
-			kafka.wantBatch(t, "payload", "id-dead", "cdc-relay-replay\x023", ".0000000000002000.0000000000001f00.m.")
+			kafka.wantBatch(t, "payload", "id-dead", "cdc-relay-replay\x023",
+				".0000000000002000.0000000000001f00.m.", fmt.Sprintf("%016x", position.HashID([]byte("id-dead"))))
 			unmoved(t, s)
 			kafka.acknowledge()
 			server.waitFlushed(t, 0x2030)

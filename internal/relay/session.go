@@ -253,14 +253,19 @@ func (s *session) settle() error {
 	return nil
 }
 
-// oldest is the lowest row that holds the position. The lanes are asked first: a row
-// that becomes a dead letter is held from before its lane is done with it.
+// oldest is the lowest row that holds the position.
 func (s *session) oldest() (seq uint64, any bool) {
-	seq, any = s.r.publisher.Oldest()
 	if s.letters == nil {
-		return seq, any
+		return s.r.publisher.Oldest()
 	}
-	if held, holds := s.letters.oldest(); holds && (!any || held < seq) {
+	return lowest(s.r.publisher.Oldest, s.letters.oldest)
+}
+
+// lowest asks the lanes first: a row that becomes a dead letter is held from before its
+// lane is done with it, so the other way round one could be missed in between.
+func lowest(lanes, letters func() (seq uint64, any bool)) (seq uint64, any bool) {
+	seq, any = lanes()
+	if held, holds := letters(); holds && (!any || held < seq) {
 		return held, true
 	}
 	return seq, any
