@@ -85,7 +85,7 @@ func (b *letterBox) recent(_ context.Context, _, _ string, window int) (deadlett
 	return tell(all, int64(window)), nil
 }
 
-func (b *letterBox) put(ctx context.Context, walsender uint32, l *deadletter.Letter) (string, error) {
+func (b *letterBox) put(ctx context.Context, _ uint32, l *deadletter.Letter) (string, error) {
 	kept := *l
 	kept.Key, kept.Value, kept.MessageID = slices.Clone(l.Key), slices.Clone(l.Value), slices.Clone(l.MessageID)
 	b.arrived <- &kept
