@@ -65,14 +65,14 @@ func Check(ctx context.Context, db *catalog.DB) error {
 	for _, f := range r.Forbidden {
 		lacks = append(lacks, "EXECUTE on function public."+f)
 	}
-	next := grant(db)
+	steps := []string{grant(db)}
 	for _, f := range r.Message {
 		lacks = append(lacks, "EXECUTE on function "+f)
-		next += "; as a superuser: GRANT EXECUTE ON FUNCTION " + f + " TO " + ident(db.Role())
+		steps = append(steps, "as a superuser: GRANT EXECUTE ON FUNCTION "+f+" TO "+ident(db.Role()))
 	}
 	if len(lacks) > 0 {
 		return fault(catalog.Privilege, "the role may not keep dead letters: it lacks "+strings.Join(lacks, "; "),
-			next+"; or set on_poison: halt")
+			strings.Join(append(steps, "or set on_poison: halt"), "; "))
 	}
 	// A table of that name that somebody else has made lacks a column.
 	_, err = query(ctx, db, 0, "read public.cdc_relay_dead_letter", pgx.RowTo[int64], "SELECT id FROM (SELECT "+columns+
