@@ -143,10 +143,26 @@ func TestConfigValidate(t *testing.T) {
 	if err := (Config{}).Validate(); err != nil {
 		t.Errorf("zero Config: %v", err)
 	}
-	err := Config{Compression: "brotli", MaxMessageBytes: 5, InFlightBytes: 5, RetryMax: -1}.Validate()
-	for _, want := range []string{"kafka.compression", "kafka.max_message_bytes", "limits.in_flight_bytes", "retry"} {
+	err := Config{Compression: "brotli", MaxMessageBytes: 5, InFlightBytes: 5, RetryMax: -1, MaxAttempts: 1, UnknownTopicGrace: -1}.Validate()
+	for _, want := range []string{
+		"kafka.compression", "kafka.max_message_bytes", "limits.in_flight_bytes", "retry",
+		"need on_poison", "unknown_topic_grace must not",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Validate = %v, want a word about %s", err, want)
+		}
+	}
+}
+
+func TestTopicNames(t *testing.T) {
+	t.Parallel()
+	for name, ok := range map[string]bool{
+		"a": true, "A-z_0.9": true, strings.Repeat("x", 249): true, "__mine": true,
+		"": false, ".": false, "..": false, strings.Repeat("x", 250): false, "a b": false, "é": false,
+		"__consumer_offsets": false, "__transaction_state": false, "__share_group_state": false,
+	} {
+		if err := checkTopic(name); (err == nil) != ok {
+			t.Errorf("checkTopic(%.20q) = %v", name, err)
 		}
 	}
 }

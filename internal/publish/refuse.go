@@ -54,7 +54,7 @@ func (l *lane) mark(b *batch) {
 // spent reports that a row is out of attempts.
 func (p *Publisher) spent(r *row) bool {
 	limit := p.cfg.MaxAttempts
-	return p.cfg.DeadLetter && limit > 0 && int(r.attempts) >= limit && !r.again
+	return limit > 0 && int(r.attempts) >= limit && !r.again
 }
 
 // exhaust ends a batch whose first row is out of attempts: a batch that may have been
@@ -99,9 +99,6 @@ func (l *lane) doomed(unknown bool, now time.Time) *refused {
 	p, r := l.p, l.queue.at(0)
 	if l.verdict.last < r.seq {
 		l.verdict = verdict{}
-	}
-	if !p.cfg.DeadLetter {
-		return nil
 	}
 	var f *refused
 	switch v := l.verdict; {
@@ -154,11 +151,12 @@ func (f *refused) notTaken(err error) string {
 	return fmt.Sprintf("message id %.64q at position %s cannot be published (%v), nor become a dead letter: %v", f.ID, f.Position, f.Err, err)
 }
 
-// give has Refused take a row, unless the session is over by now.
-func (p *Publisher) give(ctx context.Context, f *refused) error {
-	ctx, cancel := context.WithCancel(ctx)
+// give has Refused take a row, unless the session is over by now. The call's context is
+// the session's, so that it has ended before the next session begins.
+func (p *Publisher) give(run context.Context, f *refused) error {
+	ctx, cancel := context.WithCancel(f.session.over)
 	defer cancel()
-	defer context.AfterFunc(f.session.over, cancel)()
+	defer context.AfterFunc(run, cancel)()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -246,15 +246,15 @@ func (l *lane) unreadable(r reading, err error, now time.Time) {
 }
 
 // settles reports whether a row at the head of the queue needs no batch: it was
-// settled before, or is passed over because of the anchor. A dead letter waits for what
-// is to be read: it may be in the partition all the same, and be the anchor's own row.
+// settled before, is passed over because of the anchor, or is a dead letter, which may be
+// in the partition all the same, and be the anchor's own row.
 func (l *lane) settles(r *row) bool {
 	if r.pos.Compare(l.settled) <= 0 {
 		return true
 	}
 	a := l.anchor
 	if a == nil || l.lost {
-		return r.dead && !l.lost && (l.todo.purpose == nothing || l.topic.unknown(r.seq, time.Now()))
+		return r.dead && !l.lost
 	}
 	switch c := r.pos.Compare(a.pos); {
 	case c > 0:

@@ -23,7 +23,7 @@ func (t *topic) vanished(missing bool, err error, now time.Time) {
 // unknown reports that the topic has been missing for so long that a row is refused.
 func (t *topic) unknown(seq uint64, now time.Time) bool {
 	c := &t.p.cfg
-	return c.DeadLetter && c.DeadLetterUnknownTopics && t.missing && now.Sub(t.gone) >= c.UnknownTopicGrace && seq <= t.lacked
+	return c.DeadLetterUnknownTopics && t.missing && now.Sub(t.gone) >= c.UnknownTopicGrace && seq <= t.lacked
 }
 
 // orphaned reports that the topic of the lane's first row is unknown.

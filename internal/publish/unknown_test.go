@@ -259,3 +259,29 @@ func TestDeadRowsOfMissingTopic(t *testing.T) {
 		r.wantValues("t", 0, "2")
 	})
 }
+
+// TestTopicIsBack: should the partition be there after all, the numbers of the batch that
+// was given up do not go to other rows.
+func TestTopicIsBack(t *testing.T) {
+	m, s := newModel("t", 1), new(letters)
+	run(t, lacking(s), m, func(r *rig) {
+		r.put(2)
+		r.drain(time.Second)
+		kept := m.topics["t"]
+		m.with(func() { kept[0].faults = []fault{requestLost} })
+		r.putBatch(2)
+		r.settle(time.Millisecond)
+		m.with(func() { delete(m.topics, "t") })
+		r.drain(70 * time.Second)
+		m.with(func() { m.topics["t"] = kept })
+		r.wantHistoryError("made again")
+		r.session.History++
+		r.reconnect(4)
+		r.put(2)
+		r.drain(time.Minute)
+		r.wantValues("t", 0, "0 1 4 5")
+		if got, want := s.said(), "2:unknown_topic:1? 3:unknown_topic:1?"; got != want {
+			t.Errorf("dead letters %q, want %q", got, want)
+		}
+	})
+}
