@@ -21,7 +21,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/broker"
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
-	"github.com/cdc-relay/cdc-relay/internal/deadletter"
 	"github.com/cdc-relay/cdc-relay/internal/position"
 	"github.com/cdc-relay/cdc-relay/internal/publish"
 	"github.com/cdc-relay/cdc-relay/internal/record"
@@ -112,7 +111,7 @@ func New(cfg Config, mapper *record.Mapper, publisher *publish.Publisher, kafka 
 		halt:    haltRetry,
 		breaker: breaker{window: cfg.DeadLetters.Window, share: cfg.DeadLetters.Share},
 	}
-	r.openStore, r.checkStore = r.openTableStore, deadletter.Check
+	r.openStore, r.checkStore = r.openTableStore, r.checkTable
 	r.metrics = newMetrics(r, reg)
 	r.beat()
 	return r

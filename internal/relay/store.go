@@ -45,6 +45,15 @@ func (r *Relay) openTableStore(ctx context.Context) (store, error) {
 	return tableStore{db}, nil
 }
 
+// checkTable checks, before the slot is asked for, that dead letters can be kept, and
+// deleted if they are to be.
+func (r *Relay) checkTable(ctx context.Context, db *catalog.DB) error {
+	if err := deadletter.Check(ctx, db); err != nil || r.cfg.DeadLetters.Retention == 0 {
+		return err
+	}
+	return deadletter.CheckPurge(ctx, db)
+}
+
 func (t tableStore) check(ctx context.Context) error { return deadletter.Check(ctx, t.db) }
 
 func (t tableStore) load(ctx context.Context, slot, systemID string, from pglogrepl.LSN) ([]deadletter.Held, error) {
