@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/deadletter"
@@ -310,4 +312,54 @@ func TestPurgeFollowsTheSlot(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// What is read ahead is of the replays since a position, from a number on, and not large.
+func TestAhead(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	var ids []int64
+	for i := range uint32(6) {
+		l := s.letter(i)
+		switch i {
+		case 3:
+			l.Value = make([]byte, 1<<20)
+			l.ValueBytes = int64(len(l.Value))
+		case 4:
+			l.Value, l.ValueKept = nil, false
+		case 5:
+			l.Value, l.ValueBytes = nil, -1
+		}
+		ids = append(ids, s.put(l))
+	}
+	s.replay(ids[0], ids[5])
+	from, err := pglogrepl.ParseLSN(s.Text(`SELECT pg_current_wal_insert_lsn()`))
+	s.must(err)
+	s.replay(ids[1], ids[3], ids[4])
+	ahead := func(id int64, since pglogrepl.LSN) (got []int64) {
+		t.Helper()
+		found, err := deadletter.Ahead(t.Context(), s.db, s.Slot, id, since)
+		s.must(err)
+		for _, l := range found {
+			if want := s.get(l.ID); !reflect.DeepEqual(l, want) {
+				t.Errorf("letter %+v, want %+v", l, want)
+			}
+			got = append(got, l.ID)
+		}
+		return got
+	}
+	for _, c := range []struct {
+		id    int64
+		since pglogrepl.LSN
+		want  []int64
+	}{
+		{ids[0], 0, []int64{ids[0], ids[1], ids[5]}},
+		{ids[1], 0, []int64{ids[1], ids[5]}},
+		{ids[0], from, []int64{ids[1]}},
+		{ids[2], from, nil},
+	} {
+		if got := ahead(c.id, c.since); !slices.Equal(got, c.want) {
+			t.Errorf("ahead from %d since %s: %v, want %v", c.id, c.since, got, c.want)
+		}
+	}
 }

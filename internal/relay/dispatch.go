@@ -29,6 +29,7 @@ type dispatcher struct {
 	seq    uint64            // number of the row in hand, 0 as long as it has none
 	commit time.Time         // commit time of the open transaction
 
+	ahead  ahead
 	from   *wal.Relation // of the row before
 	source uint32        // its number
 }

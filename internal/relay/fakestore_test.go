@@ -32,6 +32,7 @@ type letterBox struct {
 	reading error   // what reading fails with
 	locked  bool    // a replay is in the log and not yet to be seen
 	gone    bool
+	asked   int // for letters
 	value   []byte
 	end     pglogrepl.LSN
 
@@ -133,6 +134,7 @@ func (b *letterBox) write(l *deadletter.Letter) string {
 func (b *letterBox) get(_ context.Context, _ string, id int64) (*deadletter.Letter, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.asked++
 	l := b.byID[id]
 	if l == nil || b.reading != nil {
 		return nil, false, b.reading
@@ -142,6 +144,17 @@ func (b *letterBox) get(_ context.Context, _ string, id int64) (*deadletter.Lett
 		out.State, out.Replays = deadletter.Dead, out.Replays-1
 	}
 	return &out, true, nil
+}
+
+func (b *letterBox) ahead(_ context.Context, _ string, id int64, _ pglogrepl.LSN) (next []*deadletter.Letter, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked++
+	for ; b.byID[id] != nil; id++ {
+		out := *b.byID[id]
+		next = append(next, &out)
+	}
+	return next, b.reading
 }
 
 func (b *letterBox) settled(ctx context.Context, slot string, id int64) (*deadletter.Letter, bool, error) {

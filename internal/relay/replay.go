@@ -48,12 +48,7 @@ func (l *letters) marks(m *wal.Message) bool {
 // is sent, and whether, is in the table. It goes the way of a row.
 func (d *dispatcher) replay(ctx context.Context, id int64, count int) error {
 	l, r := d.s.letters, d.s.r
-	var letter *deadletter.Letter
-	var end pglogrepl.LSN
-	err := l.ask(ctx, func(ctx context.Context, st store) (err error) {
-		letter, end, err = r.find(ctx, st, id, count)
-		return err
-	})
+	letter, end, err := d.find(ctx, id, count)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,8 @@ type store interface {
 	// It returns the marker that was written with it.
 	put(ctx context.Context, walsender uint32, l *deadletter.Letter) (string, error)
 	get(ctx context.Context, slot string, id int64) (*deadletter.Letter, bool, error)
+	// ahead returns some letters from a number on that were replayed since a position.
+	ahead(ctx context.Context, slot string, id int64, replayed pglogrepl.LSN) ([]*deadletter.Letter, error)
 	// settled is get once nobody is changing the letter any more.
 	settled(ctx context.Context, slot string, id int64) (*deadletter.Letter, bool, error)
 	// readValue reads the payload of a letter's row out of the outbox table.
