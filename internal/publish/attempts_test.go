@@ -103,6 +103,35 @@ func TestFreeAttempts(t *testing.T) {
 	}
 }
 
+// TestAttemptsWhileBrokersAreDown: where no broker answers the client finds no topic. That
+// counts, is decided, and is no answer of a broker.
+func TestAttemptsWhileBrokersAreDown(t *testing.T) {
+	m, s := newModel("t", 1), new(letters)
+	run(t, attempting(s, 3), m, func(r *rig) {
+		r.put(1)
+		r.drain(time.Second)
+		m.with(func() { m.down = true })
+		r.settle(5 * time.Second)
+		r.put(2)
+		r.settle(10 * time.Second)
+		if got, want := s.said(), "1:attempts:3 2:attempts:3"; got != want {
+			t.Errorf("dead letters %q, want %q", got, want)
+		}
+		if b := r.p.Snapshot().Broker; b.Failures < 2 || b.Reason == "" {
+			t.Errorf("the brokers are said to be %+v", b)
+		}
+		m.with(func() { m.down = false })
+		r.settle(5 * time.Second)
+		if p := r.p.Snapshot().Problems(); len(p) > 0 {
+			t.Errorf("problems %q, though the brokers are back and nothing waits", p)
+		}
+		r.put(1)
+		r.drain(time.Minute)
+		r.wantValues("t", 0, "0 3")
+		r.wantSettled()
+	})
+}
+
 // TestAttemptsUndecided: a batch that may have been appended is given up once its
 // partition is read, not before. What is there is no dead letter; what is not may be
 // there later.

@@ -132,8 +132,10 @@ type outcome struct {
 	reason string
 	// err is what to tell an operator.
 	err error
-	// unanswered is err when a broker was to be asked and gave no answer.
+	// unanswered is err when a broker was to be asked and gave no answer; unasked means
+	// that none was to be asked.
 	unanswered error
+	unasked    bool
 }
 
 // noTopic is the reason of an attempt for which the cluster layout has no partition.
@@ -151,11 +153,11 @@ func judge(res broker.Produced, err error) outcome {
 		out.reason = codeName(code)
 	}
 	if out.reason == "no_leader" || out.reason == noTopic {
-		out.unanswered = nil // Nobody was asked.
+		out.unanswered, out.unasked = nil, true
 	}
 	out.free = out.free || out.reason == noTopic
 	out.decided = !broker.MayHaveBeenWritten(err)
-	out.refresh = out.decided
+	out.refresh = out.decided || out.reason == "connection_closed" // Idle ones are likely gone, too.
 	return out
 }
 

@@ -55,6 +55,11 @@ func (p *Publisher) probe(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if err != nil {
+			// The idle connections are likely gone, too. Over a new one it is certain that
+			// a batch did not arrive, if it did not.
+			p.broker.Refresh()
+		}
 		p.mu.Lock()
 		p.health.observe(err, time.Now())
 		p.mu.Unlock()

@@ -296,7 +296,9 @@ func (l *lane) answer(b *batch, o outcome, res broker.Produced) {
 		return
 	}
 	o = l.topic.explain(o)
-	p.health.observe(o.unanswered, now)
+	if !o.unasked {
+		p.health.observe(o.unanswered, now)
+	}
 	if o.action == settle {
 		if l.sequence.last >= 0 && res.BaseOffset <= l.sequence.last {
 			l.swallowed(b, res.BaseOffset, now)

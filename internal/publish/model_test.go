@@ -54,6 +54,7 @@ type modelBroker struct {
 	topics    map[string][]*modelPartition
 	latency   time.Duration
 	hidden    bool // the user may see no topic, so that the client finds none
+	down      bool // nobody answers, so that the client finds none either
 	maxBytes  int
 	refuse    func(value string) bool // rows refused with refusal
 	refusal   kafka.Error             // 0 is 87
@@ -168,8 +169,11 @@ func (m *modelBroker) InitProducer(context.Context) (broker.Producer, error) {
 func (m *modelBroker) Partitions(_ context.Context, topic string) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.hidden {
+	switch {
+	case m.hidden:
 		return 0, &broker.Error{Op: "look up", Err: kafka.TopicAuthorizationFailed}
+	case m.down:
+		return 0, errNoAnswer
 	}
 	if n := len(m.topics[topic]); n > 0 {
 		return n, nil
@@ -202,6 +206,11 @@ func (m *modelBroker) Refresh() {}
 func (m *modelBroker) Ping(ctx context.Context) error {
 	if m.pingFn != nil {
 		return m.pingFn(ctx)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return errNoAnswer
 	}
 	return nil
 }
@@ -243,7 +252,7 @@ func (m *modelBroker) Produce(ctx context.Context, topic string, partition int, 
 		m.cut(p, raw, f)
 		return broker.Produced{}, ctx.Err()
 	}
-	if m.hidden {
+	if m.hidden || m.down {
 		return broker.Produced{}, protocol.NewErrNoTopic(topic)
 	}
 	res, err := m.attempt(p, raw, f)

@@ -142,6 +142,9 @@ func (l *lane) refuse(ctx context.Context, f *refused) {
 	}
 	l.buried = f.Position
 	l.drop(1)
+	if l.queue.len() == 0 {
+		l.trouble = trouble{} // Nobody would find out that it is over.
+	}
 	notify(p.settled)
 	l.topic.regroup()
 }

@@ -284,11 +284,16 @@ func (t *topic) trouble(problem string, missing bool, now time.Time) {
 }
 
 // explain has the look for the topic say why the client does not find it. To withdraw
-// a permission hides the topic.
+// a permission hides the topic, and where no broker answers there is none to be found.
 func (t *topic) explain(o outcome) outcome {
-	code := broker.Code(t.answer)
-	if o.reason != noTopic || code == 0 {
+	if o.reason != noTopic || t.answer == nil || errors.Is(t.answer, broker.ErrUnknownTopic) {
 		return o
+	}
+	code := broker.Code(t.answer)
+	if code == 0 {
+		return outcome{
+			rule: rule{action: retry, decided: o.decided}, reason: broker.Reason(t.answer), err: t.answer, unanswered: t.answer,
+		}
 	}
 	rule := ruleFor(code)
 	rule.decided = o.decided
