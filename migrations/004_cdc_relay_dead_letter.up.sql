@@ -66,9 +66,9 @@ CREATE INDEX cdc_relay_dead_letter_ordinal ON public.cdc_relay_dead_letter (slot
 -- Writes one dead letter and returns its marker, or that of the one that is there
 -- already; NULL when the walsender does not stream from the slot (any more), so that
 -- a relay that was deposed and does not know it gives up on nothing. A relay that has
--- just got the slot takes the same advisory lock exclusively before it reads which
--- rows are dead letters: by then all that its predecessor was about to write has been
--- written, or never will be.
+-- just got the slot locks the same row, FOR UPDATE, before it reads which rows are
+-- dead letters: by then all that its predecessor was about to write has been written,
+-- or never will be. An advisory lock would do as well, but anybody may hold that.
 CREATE OR REPLACE FUNCTION public.cdc_relay_dead_letter_put(
     p_walsender integer, p_slot text, p_system_id text,
     p_commit_lsn pg_lsn, p_change_lsn pg_lsn, p_kind text, p_index bigint,
@@ -85,8 +85,8 @@ DECLARE
     written pg_lsn;
     kept    text;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended('public.cdc_relay_dead_letter ' || p_slot, 0));
-    IF NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = p_slot AND s.active_pid = p_walsender) THEN
+    PERFORM FROM public.cdc_relay_slots s WHERE s.slot = p_slot FOR KEY SHARE;
+    IF NOT FOUND OR NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = p_slot AND s.active_pid = p_walsender) THEN
         RETURN NULL;
     END IF;
     -- The relay confirms the row's position once this message has come back to it.
@@ -125,8 +125,8 @@ DECLARE
     written pg_lsn;
     kept    text;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended('public.cdc_relay_dead_letter ' || p_slot, 0));
-    IF NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = p_slot AND s.active_pid = p_walsender) THEN
+    PERFORM FROM public.cdc_relay_slots s WHERE s.slot = p_slot FOR KEY SHARE;
+    IF NOT FOUND OR NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = p_slot AND s.active_pid = p_walsender) THEN
         RETURN NULL;
     END IF;
     SELECT d.replay_marker INTO kept
@@ -157,6 +157,11 @@ LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog AS $$
 DECLARE
     letter record;
 BEGIN
+    -- Until the end of the transaction: the relay, which has the message as soon as the
+    -- commit is in the log, waits for the rows below to be let go. If the commit waited
+    -- for a standby, as which synchronous_standby_names = '*' counts the relay, neither
+    -- would end.
+    PERFORM set_config('synchronous_commit', 'local', true);
     -- The rows are locked before anything is written: a message for a row that
     -- somebody else replays at the same moment would publish it twice.
     FOR letter IN

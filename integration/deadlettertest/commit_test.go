@@ -23,7 +23,8 @@ func TestLetterSurvivesACrash(t *testing.T) {
 	s := newStore(t, testenv.OnPostgres(pg))
 	ctx := t.Context()
 	role, url := s.role("relay")
-	for _, sql := range append(catalog.DeadLetterGrants(role), "ALTER ROLE "+role+" SET synchronous_commit = off",
+	for _, sql := range append(catalog.DeadLetterGrants(role), "GRANT SELECT, UPDATE ON public.cdc_relay_slots TO "+role,
+		"ALTER ROLE "+role+" SET synchronous_commit = off",
 		"ALTER DATABASE "+s.Slot+" SET synchronous_commit = off", "CREATE TABLE public.control (id int)", "GRANT INSERT ON public.control TO "+role) {
 		s.Exec(sql)
 	}
@@ -88,7 +89,12 @@ func TestCommitsWaitForNoStandby(t *testing.T) {
 	if err != nil || len(held) != 2 {
 		t.Errorf("Load = %v, %v", held, err)
 	}
-	s.replay(1, 2)
+	// Also from psql, with the settings that everybody has: the relay waits for the letter.
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err = s.Conn().Exec(within, "SELECT public.cdc_relay_dead_letter_replay(ARRAY[1])")
+	s.must(err)
+	s.replay(2)
 	back := *l
 	back.ID, back.Replays = 1, 1
 	if _, err := deadletter.PutBack(ctx, s.db, s.walsender, &back); err != nil {

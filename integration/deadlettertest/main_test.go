@@ -202,12 +202,11 @@ func ownServer(t *testing.T, settings map[string]string) *localstack.Postgres {
 	return pg
 }
 
-// waiting waits until a session of the database waits for an advisory lock.
+// waiting waits until a session of the database waits for a lock.
 func (s *store) waiting() {
 	s.t.Helper()
 	testenv.Until(s.t, patience, func(context.Context) error {
-		const sql = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+		const sql = `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`
 		if s.Text(sql) == "0" {
 			return errors.New("nobody waits")
 		}

@@ -29,7 +29,7 @@ func TestPutAndGet(t *testing.T) {
 	} {
 		s.Exec("ALTER ROLE " + role + " SET " + setting)
 	}
-	for _, sql := range catalog.DeadLetterGrants(role) {
+	for _, sql := range append(catalog.DeadLetterGrants(role), "GRANT SELECT, UPDATE ON public.cdc_relay_slots TO "+role) {
 		s.Exec(sql)
 	}
 	db := s.open(url)
@@ -245,7 +245,7 @@ func TestPutWaitsForTheSuccessor(t *testing.T) {
 	old := s.walsender
 	loading, err := s.Conn().Begin(ctx)
 	s.must(err)
-	_, err = loading.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended('public.cdc_relay_dead_letter ' || $1::text, 0))", s.Slot)
+	_, err = loading.Exec(ctx, "SELECT slot FROM public.cdc_relay_slots WHERE slot = $1 FOR UPDATE", s.Slot)
 	s.must(err)
 	done := make(chan error, 1)
 	zombie := s.open(s.URL)

@@ -56,6 +56,7 @@ const migrate = "run `cdc-relay migrate up` (`cdc-relay migrate print` shows the
 // grant is the SQL that gives the role its rights.
 func grant(db *catalog.DB) string {
 	return "as the owner of the schema: GRANT USAGE ON SCHEMA public TO " + ident(db.Role()) + "; " +
+		"GRANT SELECT, UPDATE ON public.cdc_relay_slots TO " + ident(db.Role()) + "; " + // what Put locks
 		strings.Join(catalog.DeadLetterGrants(db.Role()), "; ")
 }
 

@@ -22,17 +22,21 @@ func NewMarker() string {
 	return hex.EncodeToString(b[:])
 }
 
+// Each argument has exactly the type that the function is declared with, and they go by
+// their places. Whoever may create functions in the schema, which on PostgreSQL 14 is
+// everybody, could else give it another form that fits better, and have the relay run it
+// with its own rights.
 var putSQL = `
 SELECT public.cdc_relay_dead_letter_put(
-       p_walsender => $1::int4, p_slot => $2, p_system_id => $3,
-       p_commit_lsn => $4, p_change_lsn => $5, p_kind => $6, p_index => $7,
-       p_source_table => $8, p_message_id => $9, p_topic => $10, p_record_key => $11,
-       p_value => $12, p_value_bytes => $13, p_value_kept => $14,
-       p_header_names => $15, p_header_values => $16, p_type => $17,
-       p_record_time => ` + moment("$18") + `, p_commit_time => ` + moment("$19") + `,
-       p_reason => $20, p_error => $21, p_attempts => $22,
-       p_first_failed_at => ` + moment("$23") + `, p_last_failed_at => ` + moment("$24") + `,
-       p_may_be_published => $25, p_ordinal => $26, p_marker => $27)`
+       $1::int4, $2::text, $3::text,
+       $4::pg_lsn, $5::pg_lsn, $6::text, $7::int8,
+       $8::text, $9::bytea, $10::text, $11::bytea,
+       $12::bytea, $13::int8, $14::bool,
+       $15::bytea[], $16::bytea[], $17::text,
+       ` + moment("$18") + `, ` + moment("$19") + `,
+       $20::text, $21::text, $22::int4,
+       ` + moment("$23") + `, ` + moment("$24") + `,
+       $25::bool, $26::int8, $27::text)`
 
 // Put writes a new dead letter and its marker, and returns the marker; or, when there
 // is one of the same position already, changes nothing and returns the marker of that
@@ -54,18 +58,19 @@ func Put(ctx context.Context, db *catalog.DB, walsender uint32, l *Letter) (mark
 
 func put(ctx context.Context, db *catalog.DB, walsender uint32, l *Letter, text func(string) string) (string, error) {
 	p := l.Position
-	names, values := make([][]byte, len(l.Headers)), make([][]byte, len(l.Headers))
-	for i, h := range l.Headers {
-		names[i], values[i] = []byte(h.Name), h.Value
-	}
 	value, size := l.Value, new(l.ValueBytes)
 	if !l.ValueKept {
 		value = nil
 	}
+	names, values, moved := make([][]byte, len(l.Headers)), make([][]byte, len(l.Headers)), len(value)+len(l.Key)
+	for i, h := range l.Headers {
+		names[i], values[i] = []byte(h.Name), h.Value
+		moved += len(h.Name) + len(h.Value)
+	}
 	if l.ValueBytes < 0 {
 		size = nil
 	}
-	return guarded(ctx, db, bulk(len(value)), "write a dead letter", putSQL,
+	return guarded(ctx, db, bulk(moved), "write a dead letter", putSQL,
 		int64(walsender), l.Slot, l.SystemID, p.Commit.String(), p.LSN.String(), letterOf(p.Kind), int64(p.Index),
 		orNull(text(l.Table)), l.MessageID, orNull(text(l.Topic)), l.Key, value, size, l.ValueKept,
 		names, values, orNull(text(l.Type)), micros(l.RecordTime), micros(l.CommitTime),
@@ -75,9 +80,9 @@ func put(ctx context.Context, db *catalog.DB, walsender uint32, l *Letter, text 
 
 var putBackSQL = `
 SELECT public.cdc_relay_dead_letter_put_back(
-       p_walsender => $1::int4, p_slot => $2, p_id => $3, p_replays => $4,
-       p_reason => $5, p_error => $6, p_attempts => $7, p_last_failed_at => ` + moment("$8") + `,
-       p_may_be_published => $9, p_marker => $10)`
+       $1::int4, $2::text, $3::int8, $4::int4,
+       $5::text, $6::text, $7::int4, ` + moment("$8") + `,
+       $9::bool, $10::text)`
 
 // PutBack makes a replayed letter, whose replay was refused, dead again. It reads Slot,
 // ID and Replays, which say what was refused, Reason, Error, Attempts (those of this
@@ -118,9 +123,9 @@ type Held struct {
 }
 
 // lockSQL waits for whoever is writing a dead letter of the slot; the functions of the
-// migration take the same lock in shared mode. It is a statement and so a transaction of
+// migration lock the same row FOR KEY SHARE. It is a statement and so a transaction of
 // its own: the next one sees what was written.
-const lockSQL = "SELECT pg_advisory_xact_lock(hashtextextended('public.cdc_relay_dead_letter ' || $1::text, 0))"
+const lockSQL = "SELECT slot FROM public.cdc_relay_slots WHERE slot = $1 FOR UPDATE"
 
 // Load returns the dead letters, whatever their state, whose rows were committed at or
 // after from, in the order of their positions. The caller streams from the slot: once

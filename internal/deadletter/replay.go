@@ -48,7 +48,7 @@ type ReplayResult struct {
 // they go, "" for where each belongs. A few dozen at a time are right: the transaction
 // is decoded as a whole.
 func Replay(ctx context.Context, db *catalog.DB, ids []int64, topic string) ([]ReplayResult, error) {
-	const sql = "SELECT letter_id FROM public.cdc_relay_dead_letter_replay($1, $2)"
+	const sql = "SELECT letter_id FROM public.cdc_relay_dead_letter_replay($1::int8[], $2::text)" // exact, as for [Put]
 	replayed, err := query(ctx, db, 0, "replay dead letters", pgx.RowTo[int64], sql, ids, topic)
 	if err != nil {
 		return nil, err
