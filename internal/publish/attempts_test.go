@@ -175,17 +175,20 @@ func TestAttemptsUndecided(t *testing.T) {
 // TestDoubtRemains: a row that was refused in the end may have been published by an
 // attempt without an answer, also one of a past session.
 func TestDoubtRemains(t *testing.T) {
-	for _, reconnect := range []bool{false, true} {
+	for _, tt := range []struct {
+		fault     fault
+		reconnect bool
+	}{{requestLost, false}, {requestLost, true}, {oldOffset, false}} {
 		m, s := newModel("t", 1), new(letters)
 		run(t, keeping(s), m, func(r *rig) {
 			r.put(1)
 			r.drain(time.Second)
 			m.with(func() {
-				m.topics["t"][0].faults = []fault{requestLost}
+				m.topics["t"][0].faults = []fault{tt.fault}
 				m.refuse = func(v string) bool { return v == "1" || v == "3" }
 			})
 			r.putBatch(1)
-			if reconnect {
+			if tt.reconnect {
 				r.reconnect(1)
 				r.replay(1)
 			}
@@ -193,7 +196,7 @@ func TestDoubtRemains(t *testing.T) {
 			r.drain(time.Minute)
 			r.wantValues("t", 0, "0 2 4")
 			if got, want := s.said(), "1:invalid_record:"; !strings.HasPrefix(got, want) || !strings.Contains(got, "? 3:invalid_record:1") || strings.HasSuffix(got, "?") {
-				t.Errorf("reconnect=%v: dead letters %q", reconnect, got)
+				t.Errorf("%+v: dead letters %q", tt, got)
 			}
 		})
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -244,7 +243,6 @@ func TestSessionEndsWhileAsking(t *testing.T) {
 		r.settle(time.Second)
 		m.with(func() { bad = false })
 		r.reconnect(0)
-		synctest.Wait()
 		r.n = 100 // Other rows, the first with the number of the one in hand.
 		r.put(2)
 		r.settle(time.Second)
