@@ -75,7 +75,7 @@ func (l *letters) bury(ctx context.Context, f *publish.Refusal, from origin) err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.over, cancel)()
-	ordinal, err := r.breaker.admit(r.publisher.Decided())
+	ordinal, err := l.admit(ctx, f.Seq)
 	if err != nil {
 		return err
 	}
