@@ -66,6 +66,7 @@ func (b *breaker) admit(acknowledged uint64) (int64, error) {
 		b.ordinals = b.ordinals[1:]
 	}
 	letters, rows := len(b.ordinals)+1, min(n, int64(b.window))
+	letters = min(letters, int(rows)) // two have one ordinal where one in between was withdrawn
 	if rows >= breakerRows && float64(letters) > b.share*float64(rows) {
 		return 0, &BreakerError{Letters: letters, Rows: int(rows), Share: b.share}
 	}

@@ -129,3 +129,20 @@ func tell(all []int64, window int64) deadletter.History {
 	}
 	return h
 }
+
+// Off is off, also when a dead letter that was not written leaves its ordinal to another.
+func TestBreakerSwitchedOff(t *testing.T) {
+	t.Parallel()
+	b := breaker{window: 100, share: 1}
+	for i := range 300 {
+		one, err := b.admit(0)
+		if err == nil && i%30 == 20 {
+			if _, err = b.admit(0); err == nil {
+				b.withdraw(one)
+			}
+		}
+		if err != nil {
+			t.Fatalf("dead letter %d: %v", i+1, err)
+		}
+	}
+}

@@ -86,7 +86,10 @@ func (l *letters) bury(ctx context.Context, f *publish.Refusal, from origin) err
 	crash.At(crash.DeadLetter)
 	if err := l.write(ctx, letter, m); err != nil {
 		r.breaker.withdraw(ordinal)
-		if ctx.Err() == nil && !errors.Is(err, catalog.ErrNotHolder) {
+		switch {
+		case errors.Is(err, catalog.ErrNotHolder):
+			l.s.fail(ErrDeposed) // Whatever an earlier attempt has done, the next session knows it.
+		case ctx.Err() == nil:
 			l.came(m) // It never will.
 		}
 		return err

@@ -20,7 +20,8 @@ type noStore struct{ store }
 func (noStore) check(context.Context) error {
 	return &catalog.CheckError{Check: "dead letters", Class: catalog.Configuration}
 }
-func (noStore) close(context.Context) error { return nil }
+func (noStore) held(context.Context, string, uint32) error { return nil }
+func (noStore) close(context.Context) error                { return nil }
 
 // letterBox is a table of dead letters in memory, whose failures a test gives.
 type letterBox struct {
@@ -31,6 +32,7 @@ type letterBox struct {
 	lies    bool    // what fails is written all the same
 	reading error   // what reading fails with
 	locked  bool    // a replay is in the log and not yet to be seen
+	astray  bool    // it is another server's
 	gone    bool
 	asked   int // for letters
 	value   []byte
@@ -62,6 +64,15 @@ func (b *letterBox) set(change func()) {
 }
 
 func (b *letterBox) check(context.Context) error { return nil }
+
+func (b *letterBox) held(context.Context, string, uint32) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.astray {
+		return ErrSlotChanged
+	}
+	return nil
+}
 
 func (b *letterBox) load(_ context.Context, _, _ string, from pglogrepl.LSN) ([]deadletter.Held, error) {
 	b.mu.Lock()

@@ -16,6 +16,8 @@ import (
 // store is what the relay asks of the dead letters over one connection.
 type store interface {
 	check(ctx context.Context) error
+	// held fails unless the walsender streams from the slot on the server that is asked.
+	held(ctx context.Context, slot string, walsender uint32) error
 	load(ctx context.Context, slot, systemID string, from pglogrepl.LSN) ([]deadletter.Held, error)
 	recent(ctx context.Context, slot, systemID string, window int) (deadletter.History, error)
 	// put writes a letter; one with a number is put back after its replay was refused.
@@ -57,6 +59,14 @@ func (r *Relay) checkTable(ctx context.Context, db *catalog.DB) error {
 }
 
 func (t tableStore) check(ctx context.Context) error { return deadletter.Check(ctx, t.db) }
+
+func (t tableStore) held(ctx context.Context, slot string, walsender uint32) error {
+	s, found, err := t.db.Slot(ctx, slot)
+	if err == nil && (!found || s.Holder.PID != walsender) {
+		err = ErrSlotChanged
+	}
+	return err
+}
 
 func (t tableStore) load(ctx context.Context, slot, systemID string, from pglogrepl.LSN) ([]deadletter.Held, error) {
 	return deadletter.Load(ctx, t.db, slot, systemID, from)
@@ -127,7 +137,7 @@ const storeRetry = time.Second
 // that makes none, in a database without the table, goes without.
 func (s *session) openLetters(ctx context.Context) error {
 	r := s.r
-	st, err := r.openStore(ctx)
+	st, err := s.openStore(ctx)
 	if err != nil {
 		return err
 	}
@@ -211,11 +221,30 @@ func (l *letters) open(ctx context.Context) (store, error) {
 	if l.store != nil && !l.store.closed() {
 		return l.store, nil
 	}
-	st, err := l.s.r.openStore(ctx)
+	st, err := l.s.openStore(ctx)
 	if err != nil {
 		return nil, err
 	}
 	l.store = st
+	return st, nil
+}
+
+// openStore connects to the server that the stream comes from. With several hosts in the
+// connection string, or a name that has moved, it may be another: a standby that is
+// behind knows less than the stream tells, so a replay would be taken for a forged one.
+func (s *session) openStore(ctx context.Context) (store, error) {
+	st, err := s.r.openStore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := st.held(ctx, s.r.cfg.Spec.Slot, s.stream.PID()); err != nil {
+		_ = st.close(context.WithoutCancel(ctx))
+		if errors.Is(err, ErrSlotChanged) {
+			err = fmt.Errorf("dead letters are asked of another server than the stream comes from: %w", err)
+			s.fail(err) // The next session gets all its connections anew.
+		}
+		return nil, err
+	}
 	return st, nil
 }
 
