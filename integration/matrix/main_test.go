@@ -36,6 +36,11 @@ func TestFailureMatrix(t *testing.T) {
 		{"crash_after_publish_before_confirm", crashBeforeConfirm},
 		{"two_relay_instances", twoInstances},
 		{"slow_broker_memory_bounded_and_age_visible", slowBroker},
+		{"oversize_or_invalid_row_is_dead_lettered", rowIsDeadLettered},
+		{"broker_down_dead_letters_after_max_attempts", deadLettersAfterMaxAttempts},
+		{"dead_letter_replay_is_idempotent", replayIsIdempotent},
+		{"recovered_broker_does_not_get_the_dead_letter", recoveredBroker},
+		{"store_failure_halts_and_keeps_the_position", storeFailure},
 	} {
 		t.Run(row.name, func(t *testing.T) { row.run(t, st) })
 	}
