@@ -37,6 +37,8 @@ type letterBox struct {
 	asked   int // for letters
 	value   []byte
 	end     pglogrepl.LSN
+	old     int // letters to purge
+	slow    int // most that one purge gets through
 
 	arrived chan *deadletter.Letter // each that was to be written
 	proceed chan struct{}           // if not nil, one for each
@@ -193,7 +195,21 @@ func (b *letterBox) stats(context.Context, string) ([]deadletter.Stat, error) {
 	return out, nil
 }
 
-func (b *letterBox) purge(context.Context, string, time.Time, int) (int64, error) { return 0, nil }
+// purge deletes at most slow letters before its context ends.
+func (b *letterBox) purge(ctx context.Context, _ string, _ time.Time, limit int) (int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.slow == 0 {
+		return 0, nil
+	}
+	if limit > b.slow {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	n := min(limit, b.old)
+	b.old -= n
+	return int64(n), nil
+}
 
 func (b *letterBox) walEnd(context.Context, string) (pglogrepl.LSN, error) { return b.end, nil }
 

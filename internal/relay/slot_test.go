@@ -22,7 +22,7 @@ func TestFullMemoryKeepsTheConnection(t *testing.T) {
 	t.Cleanup(sending.Wait) // behind the end of the connection
 	r := newRelay(t, newBrokers(), io.Discard)
 	fake := newFakeServer(t, r)
-	r.cfg.WAL.WALSenderTimeout = time.Second
+	r.cfg.WAL.WALSenderTimeout = 2 * time.Second
 	s, server := acquired(t, r, fake)
 	if err := s.begin(t.Context()); err != nil {
 		t.Fatal(err)

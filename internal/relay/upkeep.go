@@ -9,7 +9,8 @@ const (
 	// statsInterval is how often the dead letters are counted for the metrics.
 	statsInterval = 15 * time.Second
 	// purgeInterval is how often old dead letters are deleted; purgeBatch bounds one
-	// statement, of which there is one a second as long as there are more.
+	// statement, of which there is one a second as long as there are more. It is halved
+	// where the letters are so large that a statement takes too long.
 	purgeInterval = time.Hour
 	purgeBatch    = 1000
 )
@@ -18,6 +19,7 @@ const (
 // fault of the stream.
 type upkeep struct {
 	counted, purged time.Time
+	batch           int // of the next purge, 0 for purgeBatch
 	failing         bool
 }
 
@@ -67,10 +69,16 @@ func (u *upkeep) purge(ctx context.Context, l *letters) error {
 	if err != nil {
 		return err
 	}
+	if u.batch == 0 {
+		u.batch = purgeBatch
+	}
 	now := time.Now()
-	n, err := st.purge(ctx, l.s.r.cfg.Spec.Slot, now.Add(-keep), purgeBatch)
-	if err != nil || n < purgeBatch {
-		u.purged = now
+	n, err := st.purge(ctx, l.s.r.cfg.Spec.Slot, now.Add(-keep), u.batch)
+	switch {
+	case ctx.Err() != nil && u.batch > 1 && l.over.Err() == nil:
+		u.batch /= 2
+	case err != nil || n < int64(u.batch):
+		u.purged, u.batch = now, 0
 	}
 	return err
 }
