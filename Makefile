@@ -7,9 +7,9 @@ TESTFLAGS     ?=
 MODULES       := $(patsubst %/go.mod,%,$(shell git ls-files -co --exclude-standard go.mod '*/go.mod'))
 MODULES       := $(subst go.mod,.,$(MODULES))
 
-# Suites that freeze, kill and promote servers of their own, or need three brokers: apart, since they take minutes.
-FAULTS := ./integration/faults/... ./integration/failover/... ./integration/cluster/... ./integration/fencing/...
-SLOW   := /integration/(faults|failover|cluster|fencing)(/|$$)
+# Suites that freeze, kill and promote servers, or need three brokers: apart, since they take minutes.
+FAULTS := $(addprefix ./integration/,$(addsuffix /...,faults failover cluster fencing outage regress resume))
+SLOW   := /integration/(faults|failover|cluster|fencing|outage|regress|resume)(/|$$)
 
 .DEFAULT_GOAL := help
 
@@ -31,7 +31,7 @@ test-oldest: ## What depends on the version of Postgres, on the oldest one
 	CDC_RELAY_TEST_POSTGRES=14 go test -race $(TESTFLAGS) ./integration/pipeline/... ./integration/outage/...
 
 .PHONY: test-faults
-test-faults: ## The fault lab for two minutes, failover of Postgres, three brokers, fencing
+test-faults: ## The fault lab for two minutes, failover, three brokers, fencing, outages, resuming: a quarter of an hour
 	go test -race $(TESTFLAGS) $(FAULTS)
 
 .PHONY: mutants
