@@ -1,7 +1,6 @@
 package faults_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -9,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/integration/checker"
-	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
 // poisonous is how many rows there are to one that cannot be published.
@@ -56,18 +54,4 @@ func (l *lab) replay(most int, redirect bool, more ...string) (answer struct{ Ma
 		l.t.Fatal(err)
 	}
 	return answer
-}
-
-// waitForLetters waits until there are so many dead letters.
-func (l *lab) waitForLetters(least int) {
-	l.t.Helper()
-	const count = `SELECT count(*) FROM public.cdc_relay_dead_letter WHERE slot = $1`
-	testenv.Until(l.t, 3*patience, func(ctx context.Context) error {
-		var n int
-		err := query(ctx, l.env.URL, count, &n, l.env.Slot)
-		if err == nil && n < least {
-			err = fmt.Errorf("%d dead letters, want %d", n, least)
-		}
-		return err
-	})
 }

@@ -2,6 +2,7 @@ package faults_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -22,9 +23,11 @@ func TestReplayUnderLoad(t *testing.T) {
 		settings: testenv.Settings{"breaker.share": 1},
 	})
 	r := l.start(never, l.direct())
-	l.waitForLetters(*replays)
+	const rows = `SELECT count(*) FROM public.outbox WHERE aggregatetype LIKE '%?'`
+	l.waitForCount(*replays, rows)
 	l.check.Poison(0)
-	l.settles()
+	l.waitForCount(*replays, `SELECT count(*) FROM public.cdc_relay_dead_letter WHERE reason = 'invalid_topic'`)
+	l.catchesUp()
 	m := l.measure()
 	pause(t.Context(), min(20*time.Second, max(5*time.Second, time.Duration(*replays)*time.Second/500)))
 	quiet := m.take()
@@ -54,19 +57,29 @@ func TestReplayUnderLoad(t *testing.T) {
 	}
 }
 
-// settles waits until the slot has passed all that is written now.
-func (l *lab) settles() {
+// waitForCount waits until a query counts so many.
+func (l *lab) waitForCount(least int, sql string) {
 	l.t.Helper()
-	var end string
-	if err := query(l.t.Context(), l.env.URL, `SELECT pg_current_wal_insert_lsn()::text`, &end); err != nil {
-		l.t.Fatal(err)
-	}
-	testenv.Until(l.t, 3*patience, func(ctx context.Context) error {
-		var left string
-		err := query(ctx, l.env.URL, `SELECT greatest($2::pg_lsn - confirmed_flush_lsn, 0)::text FROM pg_replication_slots WHERE slot_name = $1`,
-			&left, l.env.Slot, end)
-		if err == nil && left != "0" {
-			err = fmt.Errorf("%s bytes are not confirmed", left)
+	testenv.Until(l.t, 10*patience, func(ctx context.Context) error {
+		var n int
+		err := query(ctx, l.env.URL, sql, &n)
+		if err == nil && n < least {
+			err = fmt.Errorf("%d, want %d: %s", n, least, sql)
+		}
+		return errors.Join(err, testenv.Pause(ctx, 200*time.Millisecond))
+	})
+}
+
+// catchesUp waits until the slot is close behind the workload.
+func (l *lab) catchesUp() {
+	l.t.Helper()
+	const near = 500_000 // bytes, which the workload writes in about a second
+	testenv.Until(l.t, 5*patience, func(ctx context.Context) error {
+		var left int
+		err := query(ctx, l.env.URL, `SELECT (pg_current_wal_insert_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots
+			WHERE slot_name = $1`, &left, l.env.Slot)
+		if err == nil && left > near {
+			err = fmt.Errorf("%d bytes are not confirmed", left)
 		}
 		return err
 	})
