@@ -52,7 +52,7 @@ func TestNoteOfThePositionHoldsUpNoLetter(t *testing.T) {
 func TestLargeHeadersTakeTheirTime(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	db, err := catalog.Open(t.Context(), catalog.Config{ConnString: s.URL, StatementTimeout: 20 * time.Millisecond})
+	db, err := catalog.Open(t.Context(), catalog.Config{ConnString: s.URL, StatementTimeout: 100 * time.Millisecond})
 	s.must(err)
 	defer db.Close(context.Background())
 	l := s.letter(0)

@@ -80,7 +80,10 @@ func (s *store) reader() string { return s.Slot + "_r" }
 // hold streams from the slot without confirming anything.
 func (s *store) hold() {
 	s.t.Helper()
-	conn, err := wal.Connect(s.t.Context(), wal.Config{URL: s.URL, Slot: s.Slot, Publications: []string{s.Publication}})
+	conn, err := wal.Connect(s.t.Context(), wal.Config{
+		URL: s.URL, Slot: s.Slot, Publications: []string{s.Publication},
+		WALSenderTimeout: time.Minute, // nobody reads this stream while a large letter is written on a loaded machine
+	})
 	s.must(err)
 	s.walsender = conn.PID()
 	confirmed := func(ctx context.Context) (pglogrepl.LSN, error) {
