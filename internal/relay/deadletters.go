@@ -88,7 +88,11 @@ func (l *letters) bury(ctx context.Context, f *publish.Refusal, from origin) err
 		r.breaker.withdraw(ordinal)
 		switch {
 		case errors.Is(err, catalog.ErrNotHolder):
-			l.s.fail(ErrDeposed) // Whatever an earlier attempt has done, the next session knows it.
+			// Whatever an earlier attempt has done, the next session knows it. Until this
+			// one has ended there is nothing to say: that is no halt.
+			l.s.fail(ErrDeposed)
+			<-ctx.Done()
+			return ctx.Err()
 		case ctx.Err() == nil:
 			l.came(m) // It never will.
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,15 +26,19 @@ func ends(t *testing.T, s *session) error {
 }
 
 // Who may not write a dead letter since another has the slot is deposed, whether the
-// watcher knows it or not.
+// watcher knows it or not. It has not halted: another one goes on.
 func TestRefusedLetterEndsTheSession(t *testing.T) {
 	t.Parallel()
-	s, box, _, server := kept(t, io.Discard)
+	var log logBuffer
+	s, box, _, server := kept(t, &log)
 	box.fails = []error{catalog.ErrNotHolder}
 	server.begin(0x2000)
 	server.nameless(0x1f00, "bad")
 	if err := ends(t, s); !errors.Is(err, ErrDeposed) {
 		t.Errorf("the session ends with %v, want ErrDeposed", err)
+	}
+	if strings.Contains(log.String(), "halted") {
+		t.Errorf("it says:\n%s", log.String())
 	}
 }
 
