@@ -236,12 +236,12 @@ func (b *Broker) end(ctx context.Context, sig syscall.Signal) error {
 	if b.server == nil {
 		return nil
 	}
-	if b.paused {
-		b.paused = false
+	if b.paused && sig != syscall.SIGKILL { // Else it might answer what waits for it, and then die.
 		if err := b.server.Signal(syscall.SIGCONT); err != nil {
 			return err
 		}
 	}
+	b.paused = false
 	return b.server.Stop(ctx, sig)
 }
 
