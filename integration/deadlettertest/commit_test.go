@@ -100,9 +100,9 @@ func TestCommitsWaitForNoStandby(t *testing.T) {
 	if _, err := deadletter.PutBack(ctx, s.db, s.walsender, &back); err != nil {
 		t.Error(err)
 	}
-	confirmed, _, err := deadletter.Confirmed(ctx, s.db, s.Slot)
+	slot, _, err := s.db.Slot(ctx, s.Slot)
 	s.must(err)
-	if _, err := s.db.UpdateConfirmed(ctx, s.Slot, s.walsender, confirmed, 1, false); err != nil {
+	if _, err := s.db.UpdateConfirmed(ctx, s.Slot, s.walsender, slot.Confirmed, 1, false); err != nil {
 		t.Error(err)
 	}
 	row, _, err := s.db.SlotRow(ctx, s.Slot)

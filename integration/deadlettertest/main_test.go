@@ -87,8 +87,8 @@ func (s *store) hold() {
 	s.must(err)
 	s.walsender = conn.PID()
 	confirmed := func(ctx context.Context) (pglogrepl.LSN, error) {
-		lsn, _, err := deadletter.Confirmed(ctx, s.db, s.Slot)
-		return lsn, err
+		slot, _, err := s.db.Slot(ctx, s.Slot)
+		return slot.Confirmed, err
 	}
 	s.stream, err = conn.Start(s.t.Context(), wal.StartOptions{Confirmed: confirmed})
 	s.must(err)

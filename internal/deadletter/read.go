@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/catalog"
@@ -254,14 +253,4 @@ func Count(ctx context.Context, db *catalog.DB, f Filter) (int64, error) {
 		return 0, err
 	}
 	return got[0], nil
-}
-
-// Confirmed returns the confirmed position of the slot, if there is the slot.
-func Confirmed(ctx context.Context, db *catalog.DB, slot string) (pglogrepl.LSN, bool, error) {
-	const sql = "SELECT coalesce(confirmed_flush_lsn, '0/0')::text FROM pg_catalog.pg_replication_slots WHERE slot_name = $1"
-	got, err := query(ctx, db, 0, "read slot "+slot, pgx.RowTo[pglogrepl.LSN], sql, slot)
-	if err != nil || len(got) == 0 {
-		return 0, false, err
-	}
-	return got[0], true, nil
 }
