@@ -42,7 +42,7 @@ func TestPrint(t *testing.T) {
 
 func TestFilesSkip(t *testing.T) {
 	t.Parallel()
-	files, err := Files(Flyway, Options{Skip: []string{"outbox", "publication", "cdc_relay_dead_letter"}})
+	files, err := Files(Flyway, Options{Skip: []string{"outbox", "publication", "cdc_relay_dead_letter", "cdc_relay_inbox"}})
 	if err != nil {
 		t.Fatal(err)
 	}
