@@ -117,7 +117,7 @@ $$;
 CREATE OR REPLACE FUNCTION public.cdc_inbox_lane(p_topic text, p_key bytea)
 RETURNS bytea
 LANGUAGE sql IMMUTABLE SECURITY INVOKER AS $$
-    SELECT pg_catalog.sha256(pg_catalog.convert_to(p_topic, 'UTF8') || '\x00'::bytea || p_key)
+    SELECT pg_catalog.sha256(pg_catalog.convert_to(p_topic, 'UTF8') || pg_catalog.decode('00', 'hex') || p_key)
 $$;
 
 -- Reports whether an earlier message of the key is dead, due or parked, so that this one
