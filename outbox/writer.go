@@ -211,4 +211,3 @@ func (w *Writer) statement(rows []row) (text string, args []any) {
 	}
 	return b.String(), args
 }
-
