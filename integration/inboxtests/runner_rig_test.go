@@ -245,6 +245,7 @@ type deliveries struct {
 	mu     sync.Mutex
 	all    []inbox.Delivery
 	counts []inbox.Counts
+	states []inbox.State
 }
 
 func (d *deliveries) Delivered(one inbox.Delivery) {
@@ -257,6 +258,24 @@ func (d *deliveries) Counted(c inbox.Counts) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.counts = append(d.counts, c)
+}
+
+func (d *deliveries) Changed(s inbox.State) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.states = append(d.states, s)
+}
+
+// breakers are the changes of the breaker, without those of the database.
+func (d *deliveries) breakers() (open []bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.states {
+		if len(open) == 0 || open[len(open)-1] != s.BreakerOpen {
+			open = append(open, s.BreakerOpen)
+		}
+	}
+	return open
 }
 
 // of are the deliveries for which keep says so, as "outcome/attempts/reason".
