@@ -45,7 +45,7 @@ const (
 		                    WHEN history = $4 THEN greatest(position COLLATE "C", $5) ELSE $5 END,
 		    history = coalesce($4, history), changed_at = now()
 		WHERE consumer = $1 AND lane = $2`
-	passReached = `UPDATE public.cdc_relay_inbox_sequence SET version = $3, changed_at = now()
+	skipVersion = `UPDATE public.cdc_relay_inbox_sequence SET version = $3, changed_at = now()
 		WHERE consumer = $1 AND lane = $2`
 )
 
@@ -162,7 +162,7 @@ func (p *Processor) sequencePass(ctx context.Context, tx pgx.Tx, m *Message, lan
 	if s.judge(m, r) != goOn {
 		return nil // what is missing before it may still come
 	}
-	if _, err := tx.Exec(ctx, passReached, p.cfg.Consumer, lane, version); err != nil {
+	if _, err := tx.Exec(ctx, skipVersion, p.cfg.Consumer, lane, version); err != nil {
 		return fmt.Errorf("pass over the dead letter in the sequence of its key: %w", err)
 	}
 	return nil

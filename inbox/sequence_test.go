@@ -59,8 +59,11 @@ func TestJudge(t *testing.T) {
 		{"one is missing", byVersion, versioned(9), version(7), gap},
 		{"without version and position", byVersion, message(), version(7), goOn},
 		{"a version that is no number", byVersion, message("aggregateversion", "x"), version(7), goOn},
-		{"an old position beside a next version", byVersion, message("aggregateversion", "8", "cdc-relay-position", header(historyA, 1, 'r')),
-			reached{version: new(int64(7)), history: new(historyA), position: new(at(2, 'r'))}, goOn},
+		{
+			"an old position beside a next version", byVersion, message("aggregateversion", "8", "cdc-relay-position", header(historyA, 1, 'r')),
+			reached{version: new(int64(7)), history: new(historyA), position: new(at(2, 'r'))},
+			goOn,
+		},
 		{"without version an old position decides", byVersion, positioned(header(historyA, 1, 'r')), position(historyA, at(2, 'r')), stale},
 
 		{"a version where positions are asked for", byPosition, versioned(3), version(7), goOn},

@@ -18,7 +18,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -67,7 +66,7 @@ func New(t testing.TB, pool *pgxpool.Pool, handler inbox.Handler, opts ...Option
 		Consumer:     t.Name(),
 		Backoff:      inbox.Backoff{Initial: time.Millisecond, Max: time.Millisecond},
 		PollInterval: 10 * time.Millisecond,
-		Logger:       slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Logger:       slog.New(slog.DiscardHandler),
 	}}
 	for _, opt := range opts {
 		opt(&c.cfg)
