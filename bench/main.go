@@ -33,26 +33,28 @@ func main() {
 }
 
 // parts are what can be measured.
-func parts() []string { return []string{"drain", "latency", "memory"} }
+func parts() []string { return []string{"drain", "latency", "memory", "claim"} }
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var opts measure.Options
-	what := flags.String("run", "drain,latency", "what to measure: "+strings.Join(parts(), ", "))
+	what := flags.String("run", "drain,latency,claim", "what to measure: "+strings.Join(parts(), ", "))
 	out := flags.String("out", "", "directory for bench.json and bench.md")
 	quick := flags.Bool("quick", false, "small sizes, to see that it works")
 	rates := flags.String("rates", "10,200", "events a second for latency")
 	flags.StringVar(&opts.Relay, "relay", "", "binary to measure instead of this checkout's")
-	flags.IntVar(&opts.Rounds, "rounds", 3, "rounds of each drain; medians count")
+	flags.IntVar(&opts.Rounds, "rounds", 3, "rounds of each drain and claim; medians count")
 	flags.IntVar(&opts.SingleRows, "single-rows", 300_000, "rows of the backlog of one-row transactions")
 	flags.IntVar(&opts.BatchRows, "batch-rows", 600_000, "rows of the backlog of 100-row transactions")
 	flags.DurationVar(&opts.Duration, "duration", 20*time.Second, "how long each rate is held")
 	flags.IntVar(&opts.MemoryRows, "memory-rows", 1_000_000, "rows of 1 KB of the one transaction for memory")
+	flags.IntVar(&opts.ClaimMessages, "claim-messages", 20_000, "messages of each run with and without the claim")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *quick {
 		opts.Rounds, opts.SingleRows, opts.BatchRows, opts.Duration, opts.MemoryRows = 1, 50_000, 100_000, 5*time.Second, 100_000
+		opts.ClaimMessages = 5_000
 	}
 	for rate := range strings.SplitSeq(*rates, ",") {
 		n, err := strconv.Atoi(rate)
@@ -99,6 +101,13 @@ func measureAll(ctx context.Context, opts measure.Options, wanted []string) (rep
 			return report, err
 		}
 		report.Memory = &memory
+	}
+	if slices.Contains(wanted, "claim") {
+		claim, err := lab.Claim(ctx)
+		if err != nil {
+			return report, err
+		}
+		report.Claim = &claim
 	}
 	return report, nil
 }

@@ -1,6 +1,6 @@
 // Package measure runs the relay's command on real PostgreSQL and real Kafka and measures it from outside: how fast it
 // drains a backlog beside pg_recvlogical, how long a committed row takes to a consumer, and how much memory one huge
-// transaction costs while Kafka is slow.
+// transaction costs while Kafka is slow. It also measures what the claim of package inbox costs a consumer.
 //
 // It needs Linux (/proc tells CPU time and peak memory) and Java for Kafka.
 package measure
@@ -25,6 +25,8 @@ type Options struct {
 	Duration time.Duration
 	// MemoryRows is the size of the one huge transaction, of rows with 1 KB of payload. Default 1,000,000.
 	MemoryRows int
+	// ClaimMessages is how many messages a consumer handles in each run with or without the claim. Default 20,000.
+	ClaimMessages int
 	// Progress is told in a line what is going on. Default: nobody is.
 	Progress func(line string)
 }
@@ -33,7 +35,7 @@ func (o Options) withDefaults() Options {
 	for _, size := range []struct {
 		value    *int
 		standard int
-	}{{&o.Rounds, 3}, {&o.SingleRows, 300_000}, {&o.BatchRows, 600_000}, {&o.MemoryRows, 1_000_000}} {
+	}{{&o.Rounds, 3}, {&o.SingleRows, 300_000}, {&o.BatchRows, 600_000}, {&o.MemoryRows, 1_000_000}, {&o.ClaimMessages, 20_000}} {
 		if *size.value == 0 {
 			*size.value = size.standard
 		}

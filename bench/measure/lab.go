@@ -33,6 +33,8 @@ type Lab struct {
 	client *kgo.Client
 	db     *pgx.Conn
 	slots  int // made so far; numbers their names
+	// claimed is the number of runs of messages so far; it makes their ids unique.
+	claimed int
 }
 
 // Open builds the command and starts the servers. The caller closes the Lab.

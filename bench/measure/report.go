@@ -16,6 +16,7 @@ type Report struct {
 	Drain   []Drain   `json:"drain,omitempty"`
 	Latency []Latency `json:"latency,omitempty"`
 	Memory  *Memory   `json:"memory,omitempty"`
+	Claim   *Claim    `json:"claim,omitempty"`
 }
 
 // Machine is what the figures depend on.
@@ -96,6 +97,11 @@ func (r Report) Markdown() string {
 		b.WriteString("\n| one transaction | broker takes | events/s | peak memory (VmHWM) | of it before the first row | highest in flight |\n|---|---|---|---|---|---|\n")
 		fmt.Fprintf(&b, "| %d rows of %d bytes | %s/s (drain: %.0f events/s) | %.0f | %s | %s | %s |\n", m.Rows, m.RowBytes,
 			mib(int64(m.BytesPerSec)), m.DrainRate, m.EventsPerSec, mib(m.PeakBytes), mib(m.BeforeBytes), mib(m.InFlightBytes))
+	}
+	if c := r.Claim; c != nil {
+		b.WriteString("\n| consumer | with the claim | without | ratio (range) |\n|---|---|---|---|\n")
+		fmt.Fprintf(&b, "| %d messages, %d at a time, one insert each | %.0f/s | %.0f/s | **%.2f** (%.2f–%.2f) |\n",
+			c.Messages, c.Concurrency, c.With, c.Without, c.Ratio, c.RatioRange[0], c.RatioRange[1])
 	}
 	return b.String()
 }
