@@ -66,8 +66,10 @@ func cached(t *testing.T, name string, fill func(ctx context.Context, dir string
 	if _, err := os.Stat(dir); err == nil {
 		return dir
 	}
-	staging, err := os.MkdirTemp(base, name+".staging-")
-	must(t, err)
+	// Beside its place, which a rename needs; one that is there was left by a process that was killed.
+	staging := fmt.Sprintf("%s.staging-%d", dir, os.Getpid())
+	must(t, os.RemoveAll(staging))
+	must(t, os.Mkdir(staging, 0o755))
 	defer os.RemoveAll(staging)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
