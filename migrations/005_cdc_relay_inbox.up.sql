@@ -121,7 +121,7 @@ LANGUAGE sql IMMUTABLE SECURITY INVOKER AS $$
 $$;
 
 -- Reports whether an earlier message of the key is dead, due or parked, so that this one
--- has to wait: settle it with cdc_inbox_park.
+-- has to wait: leave it unsettled, and its key's later ones with it, until this is false.
 CREATE OR REPLACE FUNCTION public.cdc_inbox_waits(p_consumer text, p_topic text, p_key bytea)
 RETURNS boolean
 LANGUAGE sql STABLE SECURITY INVOKER SET search_path = pg_catalog AS $$
@@ -169,7 +169,15 @@ BEGIN
            p_topic, p_partition, p_offset, p_key, p_value, p_header_names, p_header_values,
            p_reason, left(p_error, 1000), coalesce(a.attempts, 0), a.first_failed_at, a.last_failed_at
       FROM (SELECT) one
-      LEFT JOIN public.cdc_relay_inbox_attempt a ON a.message_id = p_message_id AND a.consumer = p_consumer;
+      LEFT JOIN public.cdc_relay_inbox_attempt a ON a.message_id = p_message_id AND a.consumer = p_consumer
+    -- The letter of a message that was forgotten since may be there still.
+    ON CONFLICT (consumer, message_id) DO UPDATE
+       SET state = excluded.state, lane = excluded.lane, blocks = excluded.blocks, topic = excluded.topic,
+           partition = excluded.partition, record_offset = excluded.record_offset, record_key = excluded.record_key,
+           value = excluded.value, header_names = excluded.header_names, header_values = excluded.header_values,
+           record_time = NULL, type = NULL, version = NULL, reason = excluded.reason, error = excluded.error,
+           deliveries = excluded.deliveries, first_failed_at = excluded.first_failed_at,
+           last_failed_at = excluded.last_failed_at, not_before = NULL, changed_at = now();
     DELETE FROM public.cdc_relay_inbox_attempt a WHERE a.message_id = p_message_id AND a.consumer = p_consumer;
     RETURN true;
 END
@@ -211,9 +219,12 @@ BEGIN
         UPDATE public.cdc_relay_inbox i SET outcome = 'discarded', settled_at = now()
           FROM given_up g WHERE i.message_id = g.message_id AND i.consumer = g.consumer
     ), passed AS (
-        UPDATE public.cdc_relay_inbox_sequence s SET version = g.version, changed_at = now()
-          FROM (SELECT consumer, lane, max(version) AS version FROM given_up GROUP BY consumer, lane) g
-         WHERE s.consumer = g.consumer AND s.lane = g.lane AND s.version < g.version
+        -- Its own transaction was rolled back, so a lane of which it was the first has no row yet.
+        INSERT INTO public.cdc_relay_inbox_sequence AS s (consumer, lane, version)
+        SELECT g.consumer, g.lane, max(g.version) FROM given_up g
+         WHERE g.lane IS NOT NULL AND g.version IS NOT NULL GROUP BY g.consumer, g.lane
+        ON CONFLICT (consumer, lane) DO UPDATE SET version = excluded.version, changed_at = now()
+         WHERE s.version IS NULL OR s.version < excluded.version
     )
     SELECT g.id FROM given_up g ORDER BY g.id;
 END
