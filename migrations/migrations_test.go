@@ -40,18 +40,24 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-func TestFilesSkip(t *testing.T) {
+func TestFilesChosen(t *testing.T) {
 	t.Parallel()
-	files, err := Files(Flyway, Options{Skip: []string{"outbox", "publication", "cdc_relay_dead_letter", "cdc_relay_inbox"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, f := range files {
-		names = append(names, f.Name)
-	}
-	if got, want := strings.Join(names, " "), "V002__cdc_relay_slots.sql U002__cdc_relay_slots.sql"; got != want {
-		t.Errorf("files %s, want %s", got, want)
+	for want, o := range map[string]Options{
+		"V002__cdc_relay_slots.sql U002__cdc_relay_slots.sql": {Skip: []string{"outbox", "publication", "cdc_relay_dead_letter", "cdc_relay_inbox"}},
+		"V005__cdc_relay_inbox.sql U005__cdc_relay_inbox.sql": {Only: []string{"cdc_relay_inbox"}},
+		"V001__cdc_relay_outbox.sql U001__cdc_relay_outbox.sql": {Only: []string{"outbox", "publication"}, Skip: []string{"publication"}},
+	} {
+		files, err := Files(Flyway, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, f := range files {
+			names = append(names, f.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%+v: files %s, want %s", o, got, want)
+		}
 	}
 }
 

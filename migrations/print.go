@@ -29,13 +29,13 @@ type File struct {
 }
 
 // Files returns the schema as files of the format, without the migrations that
-// o.Skip names.
+// o leaves out.
 func Files(f Format, o Options) ([]File, error) {
 	all, err := All()
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(m Migration) bool { return slices.Contains(o.Skip, m.Name) })
+	all = slices.DeleteFunc(all, func(m Migration) bool { return o.leavesOut(m.Name) })
 	switch f {
 	case PSQL:
 		return []File{{"cdc-relay.sql", psqlScript(all)}}, nil

@@ -14,8 +14,17 @@ type Options struct {
 	// Skip names migrations that are not wanted, such as outbox where another
 	// table is configured. They are neither run nor printed.
 	Skip []string
+	// Only names the migrations that are wanted, as Skip does; empty means all. It is for
+	// a database that holds one part, as that of a consumer does with cdc_relay_inbox.
+	// [Down] takes back none but these.
+	Only []string
 	// Force lets [Down] drop what still holds rows.
 	Force bool
+}
+
+// leavesOut reports whether the options leave out the migration of that name.
+func (o Options) leavesOut(name string) bool {
+	return slices.Contains(o.Skip, name) || len(o.Only) > 0 && !slices.Contains(o.Only, name)
 }
 
 // State says how far a migration is.
@@ -25,7 +34,7 @@ type State string
 const (
 	Pending State = "pending"
 	Applied State = "applied"
-	Skipped State = "skipped" // named in Options.Skip
+	Skipped State = "skipped" // left out by Options
 	Foreign State = "foreign" // what it creates was there before; left alone
 )
 
@@ -68,7 +77,7 @@ func Status(ctx context.Context, conn *pgx.Conn, o Options) ([]Step, error) {
 			steps[i].State, steps[i].AppliedAt = Applied, a.at
 			continue
 		}
-		if slices.Contains(o.Skip, m.Name) {
+		if o.leavesOut(m.Name) {
 			steps[i].State = Skipped
 			continue
 		}
@@ -171,6 +180,9 @@ func Down(ctx context.Context, conn *pgx.Conn, steps int, o Options) ([]Migratio
 	for _, m := range all {
 		if len(ran) == steps {
 			break
+		}
+		if len(o.Only) > 0 && !slices.Contains(o.Only, m.Name) {
+			continue
 		}
 		did, err := locked(ctx, conn, o, m, Applied, func(tx pgx.Tx) error {
 			if o.Force {

@@ -16,25 +16,34 @@ import (
 )
 
 func newMigrate(a *app) *cobra.Command {
+	var only onlySome
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Create or change the tables in Postgres",
 		Long: `migrate keeps the tables that cdc-relay brings along: the default outbox table, the
-relay's own record of slots, and the default publication. Where the configuration names
-another outbox table or publication, that part is left out.`,
+relay's own record of slots, the default publication, the dead letters, and the inbox of
+consumers. Where the configuration names another outbox table or publication, that part is
+left out.
+
+--only chooses among them, by their names. A database of which only consumers use tables
+needs cdc_relay_inbox.`,
+		Example: `  cdc-relay migrate up
+  cdc-relay migrate up --only cdc_relay_inbox --database-url postgres://…/billing
+  cdc-relay migrate print --only cdc_relay_inbox --format flyway`,
 	}
 	group(cmd)
-	cmd.AddCommand(newMigrateUp(a), newMigrateDown(a), newMigrateStatus(a), newMigratePrint(a))
+	cmd.PersistentFlags().StringSliceVar(&only.names, "only", nil, "none but these `migrations`, by name")
+	cmd.AddCommand(newMigrateUp(a, &only), newMigrateDown(a, &only), newMigrateStatus(a, &only), newMigratePrint(a, &only))
 	return cmd
 }
 
-func newMigrateUp(a *app) *cobra.Command {
+func newMigrateUp(a *app, only *onlySome) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Apply the pending migrations",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withMigrations(cmd, func(conn *pgx.Conn, options migrations.Options) error {
+			return a.withMigrations(cmd, only, func(conn *pgx.Conn, options migrations.Options) error {
 				ran, err := migrations.Up(cmd.Context(), conn, options)
 				return report(cmd, "applied", "nothing is pending", ran, err)
 			})
@@ -44,7 +53,7 @@ func newMigrateUp(a *app) *cobra.Command {
 	return cmd
 }
 
-func newMigrateDown(a *app) *cobra.Command {
+func newMigrateDown(a *app, only *onlySome) *cobra.Command {
 	var steps int
 	var force bool
 	cmd := &cobra.Command{
@@ -55,7 +64,7 @@ func newMigrateDown(a *app) *cobra.Command {
 			if steps < 1 {
 				return usagef("cdc-relay migrate down --steps 1", "--steps %d is not positive", steps)
 			}
-			return a.withMigrations(cmd, func(conn *pgx.Conn, options migrations.Options) error {
+			return a.withMigrations(cmd, only, func(conn *pgx.Conn, options migrations.Options) error {
 				options.Force = force
 				ran, err := migrations.Down(cmd.Context(), conn, steps, options)
 				return report(cmd, "took back", "nothing is applied", ran, err)
@@ -79,13 +88,13 @@ func report(cmd *cobra.Command, did, none string, ran []migrations.Migration, er
 	return err
 }
 
-func newMigrateStatus(a *app) *cobra.Command {
+func newMigrateStatus(a *app, only *onlySome) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what is applied; exit 3 when something is pending",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withMigrations(cmd, func(conn *pgx.Conn, options migrations.Options) error {
+			return a.withMigrations(cmd, only, func(conn *pgx.Conn, options migrations.Options) error {
 				steps, err := migrations.Status(cmd.Context(), conn, options)
 				if err != nil {
 					return err
@@ -100,7 +109,7 @@ func newMigrateStatus(a *app) *cobra.Command {
 
 func printStatus(cmd *cobra.Command, steps []migrations.Step) error {
 	explain := map[migrations.State]string{
-		migrations.Skipped: "the configuration names another",
+		migrations.Skipped: "the configuration names another, or --only does",
 		migrations.Foreign: "was there before; left alone",
 	}
 	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -124,7 +133,7 @@ func printStatus(cmd *cobra.Command, steps []migrations.Step) error {
 	return nil
 }
 
-func newMigratePrint(a *app) *cobra.Command {
+func newMigratePrint(a *app, only *onlySome) *cobra.Command {
 	formats := make([]string, 0, len(migrations.Formats()))
 	for _, f := range migrations.Formats() {
 		formats = append(formats, string(f))
@@ -143,7 +152,11 @@ func newMigratePrint(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return migrations.Print(cmd.OutOrStdout(), migrations.Format(format), migrationOptions(c))
+			options, err := only.options(cmd, c)
+			if err != nil {
+				return err
+			}
+			return migrations.Print(cmd.OutOrStdout(), migrations.Format(format), options)
 		},
 	}
 	cmd.Flags().StringVar(&format, "format", format, strings.Join(formats, ", "))
@@ -151,8 +164,12 @@ func newMigratePrint(a *app) *cobra.Command {
 }
 
 // withMigrations calls do with a connection and the options that the configuration gives.
-func (a *app) withMigrations(cmd *cobra.Command, do func(*pgx.Conn, migrations.Options) error) error {
+func (a *app) withMigrations(cmd *cobra.Command, only *onlySome, do func(*pgx.Conn, migrations.Options) error) error {
 	c, err := a.load(config.Database)
+	if err != nil {
+		return err
+	}
+	options, err := only.options(cmd, c)
 	if err != nil {
 		return err
 	}
@@ -161,7 +178,40 @@ func (a *app) withMigrations(cmd *cobra.Command, do func(*pgx.Conn, migrations.O
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(cmd.Context()))
-	return do(conn, migrationOptions(c))
+	return do(conn, options)
+}
+
+// onlySome is the flag --only.
+type onlySome struct{ names []string }
+
+// options are those of the configuration, of which --only leaves some. What it names is wanted, whatever
+// the configuration uses.
+func (o *onlySome) options(cmd *cobra.Command, c *config.Config) (migrations.Options, error) {
+	if !cmd.Flags().Changed("only") {
+		return migrationOptions(c), nil
+	}
+	all, err := migrations.All()
+	if err != nil {
+		return migrations.Options{}, err
+	}
+	known := make([]string, len(all))
+	for i, m := range all {
+		known[i] = m.Name
+	}
+	for _, name := range o.names {
+		if slices.Contains(known, name) {
+			continue
+		}
+		next := "one of " + strings.Join(known, ", ")
+		if near := config.Nearest(name, known); near != "" {
+			next = cmd.CommandPath() + " --only " + near
+		}
+		return migrations.Options{}, usagef(next, "unknown migration %q", name)
+	}
+	if len(o.names) == 0 {
+		return migrations.Options{}, usagef(cmd.CommandPath()+" --help", "--only is empty")
+	}
+	return migrations.Options{Only: o.names}, nil
 }
 
 // migrationOptions leaves out the default table and publication where the configuration names
