@@ -114,8 +114,8 @@ func (w *Writer) Insert(ctx context.Context, tx pgx.Tx, e Event) (id string, err
 	return ids[0], nil
 }
 
-// InsertSQL is [Writer.Insert] for database/sql, with any driver for Postgres that hands []byte to a json column as it
-// is: pgx/stdlib does, except in its modes exec and simple_protocol, and so does lib/pq.
+// InsertSQL is [Writer.Insert] for database/sql, with a driver that hands []byte to a json column as it is. pgx/stdlib
+// does, except in its modes exec and simple_protocol: Postgres refuses the payload there.
 func (w *Writer) InsertSQL(ctx context.Context, tx *sql.Tx, e Event) (id string, err error) {
 	ids, err := w.InsertManySQL(ctx, tx, []Event{e})
 	if err != nil {
