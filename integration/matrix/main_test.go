@@ -1,5 +1,5 @@
 // Package matrix_test is the short account of what happens when something fails: one row for each failure, on real
-// servers and with the real relay, each with the state that is left and what happens next.
+// servers and with the real relay and consumers, each with the state that is left and what happens next.
 package matrix_test
 
 import (
@@ -10,12 +10,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/integration/consumer"
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
 	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+func TestMain(m *testing.M) {
+	if code, was := consumer.Main(); was {
+		os.Exit(code)
+	}
+	os.Exit(testenv.Main(m))
+}
 
 // patience is how long something may take that is bound to happen.
 const patience = 40 * time.Second
@@ -41,6 +47,16 @@ func TestFailureMatrix(t *testing.T) {
 		{"dead_letter_replay_is_idempotent", replayIsIdempotent},
 		{"recovered_broker_does_not_get_the_dead_letter", recoveredBroker},
 		{"store_failure_halts_and_keeps_the_position", storeFailure},
+		{"consumer_crash_before_commit_processed_once", crashBeforeCommit},
+		{"same_message_twice_in_parallel_one_effect", sameMessageTwice},
+		{"poison_message_dead_lettered_at_max_deliveries", poisonMessage},
+		{"transient_failure_redelivered_once_then_ok", transientFailure},
+		{"effect_and_inbox_row_are_atomic", effectAndInboxRow},
+		{"two_consumers_same_message_each_once", twoConsumers},
+		{"two_relays_one_effect", twoRelays},
+		{"slow_consumer_backlog_age_is_visible", slowConsumer},
+		{"out_of_order_versions_parked_then_applied", outOfOrderVersions},
+		{"one_key_blocked_others_flow", oneKeyBlocked},
 	} {
 		t.Run(row.name, func(t *testing.T) { row.run(t, st) })
 	}
@@ -50,7 +66,8 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	st := &stage{}
 	t.Cleanup(func() { _ = st.Close() })
-	st.Start(t, localstack.KafkaConfig{})
+	// A consumer that was killed keeps its partition for the time of its session.
+	st.Start(t, localstack.KafkaConfig{Properties: map[string]string{"group.min.session.timeout.ms": "1000"}})
 	return st
 }
 
