@@ -8,8 +8,8 @@ MODULES       := $(patsubst %/go.mod,%,$(shell git ls-files -co --exclude-standa
 MODULES       := $(subst go.mod,.,$(MODULES))
 
 # Suites that freeze, kill and promote servers, or need three brokers: apart, since they take minutes.
-FAULTS := $(addprefix ./integration/,$(addsuffix /...,faults failover cluster fencing outage regress resume))
-SLOW   := /integration/(faults|failover|cluster|fencing|outage|regress|resume)(/|$$)
+FAULTS := $(addprefix ./integration/,$(addsuffix /...,faults failover cluster fencing outage regress resume endtoend))
+SLOW   := /integration/(faults|failover|cluster|fencing|outage|regress|resume|endtoend)(/|$$)
 
 .DEFAULT_GOAL := help
 
@@ -31,11 +31,11 @@ test-oldest: ## What depends on the version of Postgres, on the oldest one
 	CDC_RELAY_TEST_POSTGRES=14 go test -race $(TESTFLAGS) ./integration/pipeline/... ./integration/outage/...
 
 .PHONY: test-faults
-test-faults: ## The fault lab for two minutes, failover, three brokers, fencing, outages, resuming: a quarter of an hour
+test-faults: ## The fault lab for two minutes, failover, three brokers, fencing, outages, resuming, end to end: a quarter of an hour
 	go test -race $(TESTFLAGS) $(FAULTS)
 
 .PHONY: mutants
-mutants: ## Break the relay on purpose, one promise at a time; each time a named test must fail
+mutants: ## Break relay and consumer on purpose, one promise at a time; each time a named test must fail
 	go run ./integration/mutants
 
 .PHONY: test-containers
@@ -50,6 +50,7 @@ soak: ## Everything long, by hand, on an idle machine: about two hours; SEED=1 d
 	go test -count=1 -v -timeout 1h -run 'TestLives|TestOrder' ./internal/publish -rapid.checks=20000
 	go test -count=1 -v -timeout 1h ./integration/outage -args -broker.freeze=2m -memory.rows=1000000 -noise.segments=60
 	go test -count=1 -v -timeout 2h ./integration/regress -args -regress.scale=20
+	go test -count=1 -v -timeout 1h ./integration/endtoend -args -endtoend.seed=$(SEED) -endtoend.duration=10m -endtoend.away=1m
 
 .PHONY: lint
 lint: ## Run the linters on every module
@@ -83,7 +84,7 @@ demo: ## Run the self-contained tour: Postgres, broker, application, relay, cons
 	go run ./cmd/cdc-relay-demo
 
 .PHONY: bench
-bench: ## Measure drain and latency beside pg_recvlogical
+bench: ## Measure drain and latency beside pg_recvlogical, and the claim of a consumer
 	go run ./bench
 
 .PHONY: ci

@@ -24,7 +24,7 @@ func TestRecordNamesTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := regexp.MustCompile("`((?:integration|internal)/\\S+) (Test\\w+)`")
+	named := regexp.MustCompile("`((?:integration|internal|inbox)/\\S+) (Test\\w+)`")
 	rows, without := 0, 0
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(line, " | ")
