@@ -25,11 +25,14 @@ type letter struct {
 //   - no earlier one of its lane is in its way: one that blocks, whether dead, parked or
 //     due, or one that is due itself, so that several that are replayed keep their order,
 //   - nothing is missing before it any more.
+//
+// OFFSET 0 has the server look into the index for each letter: a join would compare every
+// two letters of a key, of which there may be many.
 const runnable = `l.consumer = $1 AND l.state IN ('due', 'parked')
 	AND (l.not_before IS NULL OR l.not_before <= $2)
 	AND NOT EXISTS (SELECT FROM public.cdc_relay_inbox_letter e
 	                 WHERE e.consumer = l.consumer AND e.lane = l.lane AND e.id < l.id
-	                   AND e.state IN ('dead', 'parked', 'due') AND (e.blocks OR e.state = 'due'))
+	                   AND e.state IN ('dead', 'parked', 'due') AND (e.blocks OR e.state = 'due') OFFSET 0)
 	AND (l.state = 'due' OR l.reason <> 'gap' OR NOT $3::boolean
 	     OR EXISTS (SELECT FROM public.cdc_relay_inbox_sequence s
 	                 WHERE s.consumer = l.consumer AND s.lane = l.lane AND l.version <= s.version + 1))`

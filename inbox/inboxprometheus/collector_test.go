@@ -12,7 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/inboxkafka"
 	"github.com/cdc-relay/cdc-relay/inbox/inboxprometheus"
+)
+
+// One collector is the observer of both.
+var (
+	_ inbox.Observer      = (*inboxprometheus.Collector)(nil)
+	_ inboxkafka.Observer = (*inboxprometheus.Collector)(nil)
 )
 
 // scrape returns every series as "name{labels}" with its value; of a histogram the count.

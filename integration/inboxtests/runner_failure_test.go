@@ -101,18 +101,25 @@ func TestRunnerBlocksInsteadOfBurying(t *testing.T) {
 func TestRunnerWaitsAsLongAsTheHandlerAsks(t *testing.T) {
 	r := newRunnerRig(t)
 	p := r.processor()
-	r.fail(inbox.Permanent(errHandler), "1")
-	r.deliver(p, keyed("1", "a"), inbox.DeadLettered)
+	r.fail(inbox.Permanent(errHandler), "1", "fence", "another")
+	for _, id := range []string{"1", "fence", "another"} {
+		r.deliver(p, keyed(id, id), inbox.DeadLettered)
+	}
+	r.fail(nil, "fence", "another")
 	r.fail(inbox.RetryAfter(errHandler, time.Hour), "1")
 	r.replay("1")
 	r.run(p)
 	testenv.Until(t, runnerPatience, func(context.Context) error {
-		const sql = `SELECT concat_ws(' ', state, not_before > now() + interval '50 minutes') FROM public.cdc_relay_inbox_letter`
+		const sql = `SELECT concat_ws(' ', state, not_before > now() + interval '50 minutes') FROM public.cdc_relay_inbox_letter WHERE message_id = '1'`
 		if got := r.Text(sql); got != "due t" {
 			return fmt.Errorf("letter %q, want one that is due in an hour", got)
 		}
 		return nil
 	})
+	for _, id := range []string{"fence", "another"} { // the runner has looked since
+		r.replay(id)
+		r.untilLetter(id, "processed permanent blocks")
+	}
 	if n := r.handled("1"); n != 2 {
 		t.Errorf("the handler was called %d times, want 2", n)
 	}

@@ -170,6 +170,9 @@ func TestParkedRunOnceWhatTheyWaitForIsDiscarded(t *testing.T) {
 	// 3 dies in its turn, and 4 goes on waiting.
 	r.untilLetter("3", "dead permanent blocks")
 	r.wantEffects("2")
+	if n := r.handled("3"); n != 1 {
+		t.Errorf("the handler had 3, which fails for good, %d times, want once", n)
+	}
 	r.wantLetter("4", "parked behind blocks")
 	r.wantOutcome("3", "dead")
 	r.wantOutcome("4", "parked")
@@ -181,21 +184,30 @@ func TestParkedRunOnceWhatTheyWaitForIsDiscarded(t *testing.T) {
 
 func TestSeveralReplaysOfAKeyKeepTheirOrder(t *testing.T) {
 	r := newRunnerRig(t, func(c *inbox.Config) { c.Order = inbox.Skip })
-	p, other := r.processor(), r.processor()
+	p := r.processor()
 	ids := []string{"1", "2", "3", "4", "5", "6", "7", "8"}
-	r.fail(inbox.Permanent(errHandler), ids...)
+	all := append(slices.Clone(ids), "fence")
+	r.fail(inbox.Permanent(errHandler), all...)
 	for _, id := range ids {
 		r.deliver(p, keyed(id, "a"), inbox.DeadLettered)
 	}
+	r.deliver(p, keyed("fence", "b"), inbox.DeadLettered)
 	r.wantLetter("8", "dead permanent")
-	r.fail(nil, ids...)
-	if n := r.replay(ids...); n != len(ids) {
-		t.Fatalf("%d letters were replayed, want %d", n, len(ids))
+	r.fail(nil, all...)
+	if n := r.replay(all...); n != len(all) {
+		t.Fatalf("%d letters were replayed, want %d", n, len(all))
 	}
+	// Another runner has the first at work: the others wait for it, and not for others.
+	tx, err := r.Conn().Begin(t.Context())
+	r.must(err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM public.cdc_relay_inbox_letter WHERE message_id = '1' FOR UPDATE")
+	r.must(err)
 	r.run(p)
-	r.run(other)
+	r.untilLetter("fence", "processed permanent")
+	r.wantEffects("fence")
+	r.must(tx.Rollback(t.Context()))
 	r.untilLetter("8", "processed permanent")
-	r.wantEffects(strings.Join(ids, " "))
+	r.wantEffects("fence " + strings.Join(ids, " "))
 }
 
 func TestTwoRunnersShareWithoutRepeating(t *testing.T) {

@@ -136,6 +136,19 @@ func TestParkedBehindADeadLetterMayHaveAGapOfItsOwn(t *testing.T) {
 	r.wantEffects("1 2 3")
 }
 
+func TestDiscardedVersionLeavesNoGap(t *testing.T) {
+	r := newRunnerRig(t, byVersion)
+	p := r.processor()
+	r.fail(inbox.Permanent(errHandler), "1")
+	r.deliver(p, versioned("1", "a", 1), inbox.DeadLettered)
+	r.deliver(p, versioned("2", "a", 2), inbox.Parked)
+	r.discard("1")
+	r.run(p)
+	r.untilLetter("2", "processed behind blocks")
+	r.deliver(p, versioned("3", "a", 3), inbox.Processed)
+	r.wantEffects("2 3")
+}
+
 // position is a header of the relay; see docs/position-header.md.
 func position(history string, commit int, kind string) string {
 	return fmt.Sprintf("1.%s.00000001.9c1be0d1f22a7745.00000006.%016x.000000001a2b3c40.%s.00000000.3cdd6d2f1a9e7b10", history, commit, kind)
