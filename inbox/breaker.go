@@ -18,6 +18,7 @@ type breaker struct {
 	failures int
 	keys     map[string]struct{}
 	closed   chan struct{} // nil while closed; closed when the breaker closes
+	again    bool          // while open: one has failed since the last probe ended
 	pause    time.Duration
 	next     time.Time // of the next probe
 }
@@ -33,7 +34,7 @@ func (b *breaker) isOpen() bool {
 }
 
 // enter waits for the turn of a message while the breaker is open. leave gives the turn
-// back.
+// back; when a message has failed meanwhile, the next one has a longer pause before it.
 func (b *breaker) enter(ctx context.Context) (leave func(), err error) {
 	b.mu.Lock()
 	closed := b.closed
@@ -48,7 +49,16 @@ func (b *breaker) enter(ctx context.Context) (leave func(), err error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	leave = func() { <-b.probe }
+	leave = func() {
+		b.mu.Lock()
+		if b.closed != nil && b.again {
+			b.again = false
+			b.pause = min(2*b.pause, b.cfg.ProbeMax)
+			b.next = b.now().Add(b.pause)
+		}
+		b.mu.Unlock()
+		<-b.probe
+	}
 	b.mu.Lock()
 	wait := b.next.Sub(b.now())
 	b.mu.Unlock()
@@ -87,8 +97,7 @@ func (b *breaker) failed(key string) (open, opens bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed != nil {
-		b.pause = min(2*b.pause, b.cfg.ProbeMax)
-		b.next = b.now().Add(b.pause)
+		b.again = true // not longer at once: many that were at work may end now
 		return true, false
 	}
 	b.failures++
@@ -99,6 +108,7 @@ func (b *breaker) failed(key string) (open, opens bool) {
 		return false, false
 	}
 	b.closed = make(chan struct{})
+	b.again = false
 	b.pause = b.cfg.Probe
 	b.next = b.now().Add(b.pause)
 	return true, true

@@ -52,7 +52,16 @@ func (b Backoff) after(n int) time.Duration {
 	for i := 1; i < n && d < b.Max; i++ {
 		d *= 2
 	}
-	d = min(d, b.Max)
+	return jittered(min(d, b.Max))
+}
+
+// while is the pause when something has been away for some time: about as long again.
+func (b Backoff) while(away time.Duration) time.Duration {
+	return jittered(min(max(away, b.Initial), b.Max))
+}
+
+// jittered shortens a pause by up to half.
+func jittered(d time.Duration) time.Duration {
 	return d - rand.N(d/2+1) //nolint:gosec // it spreads retries, and keeps no secret
 }
 
@@ -175,6 +184,8 @@ func (c *Config) complete() error {
 		text string
 	}{
 		{c.Consumer != "", "Consumer is empty: name who handles the messages"},
+		{len(c.Consumer) <= maxID && textOf(c.Consumer) == c.Consumer, "Consumer is no UTF-8 text of up to 1,000 bytes"},
+		{c.TxOptions.AccessMode != pgx.ReadOnly, "TxOptions.AccessMode is ReadOnly: the claim has to be written"},
 		{c.Pool != nil, "Pool is nil: give the pool of the database that the effects go to"},
 		{c.Handler != nil, "Handler is nil"},
 		{c.MaxDeliveries > 0, "MaxDeliveries is negative"},

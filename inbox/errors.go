@@ -8,7 +8,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -17,6 +16,7 @@ const (
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
 	readOnlyTransaction  = "25006"
+	inFailedTransaction  = "25P02"
 )
 
 // isConflict says that the transaction only has to run again.
@@ -25,25 +25,36 @@ func isConflict(err error) bool {
 	return ok && (pe.Code == serializationFailure || pe.Code == deadlockDetected)
 }
 
+// isAborted says that an earlier statement of the transaction has failed.
+func isAborted(err error) bool {
+	pe, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pe.Code == inFailedTransaction
+}
+
 // isAway says that the database cannot be used for the moment, so that neither message
 // nor handler is at fault: no connection, a server that starts or stops, no room for
 // another session or on the disk, or a server that only reads, as after a failover.
+//
+// Of a handler's error only what a PostgreSQL server says is taken for that: the end of
+// a payload (io.EOF) or the network of another service is the handler's business, and
+// whether its connection was lost is known where it was called.
 func isAway(err error) bool {
 	if _, ok := errors.AsType[*awayError](err); ok {
 		return true
 	}
 	if pe, ok := errors.AsType[*pgconn.PgError](err); ok {
 		class := pe.Code[:min(2, len(pe.Code))]
-		return class == "08" || class == "53" || class == "57" && strings.HasPrefix(pe.Code, "57P") || pe.Code == readOnlyTransaction
+		return class == "08" || class == "53" || strings.HasPrefix(pe.Code, "57P") || pe.Code == readOnlyTransaction
 	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+	if _, ok := errors.AsType[*handlerError](err); ok {
+		return false
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
 		return true
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, pgx.ErrTxClosed) {
-		return true
-	}
-	_, ok := errors.AsType[net.Error](err)
-	return ok && !errors.Is(err, context.DeadlineExceeded)
+	_, refused := errors.AsType[*pgconn.ConnectError](err)
+	_, network := errors.AsType[net.Error](err)
+	return refused || network && !errors.Is(err, context.DeadlineExceeded)
 }
 
 // maxError is how much of an error's text is kept.
@@ -56,6 +67,9 @@ func sanitise(err error, m *Message) string {
 	text := err.Error()
 	if pe, ok := errors.AsType[*pgconn.PgError](err); ok && (strings.HasPrefix(pe.Code, "22") || strings.HasPrefix(pe.Code, "23")) {
 		text = strings.ReplaceAll(text, pe.Error(), "SQLSTATE "+pe.Code+constraintOf(pe))
+		if pe.Message != "" {
+			text = strings.ReplaceAll(text, pe.Message, "…")
+		}
 	}
 	for _, secret := range [][]byte{m.Value, m.Key} {
 		if len(secret) >= 4 {

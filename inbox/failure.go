@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// awayError is a handler's failure on a connection that was lost.
+// awayError is a handler's failure on a connection that was lost, sanitised for the log.
 type awayError struct{ err error }
 
 func (e *awayError) Error() string { return e.err.Error() }
@@ -22,6 +22,9 @@ func (p *Processor) failed(ctx context.Context, m *Message, r report, err error)
 	}
 	if !counts || isAway(err) || isConflict(err) {
 		p.uncount(ctx, m)
+		if counts && !isConflict(err) {
+			err = &awayError{errors.New(sanitise(failure.err, m))}
+		}
 		return p.unavailable(ctx, r, err)
 	}
 	p.back() // the database has answered
@@ -62,12 +65,16 @@ func (p *Processor) unavailable(ctx context.Context, r report, err error) report
 		r.Err = ctx.Err()
 		return r
 	}
-	n, first := p.away.fails(p.now())
+	if isConflict(err) { // it has met others twenty times: later will do
+		r.after = p.cfg.Backoff.after(1)
+		return r
+	}
+	since, first := p.away.fails(p.now())
 	if first {
 		p.cfg.Logger.Warn("the inbox database cannot be used, trying again", "consumer", p.cfg.Consumer, "err", err)
 		p.cfg.Observer.Changed(State{Consumer: p.cfg.Consumer, DatabaseAway: true, BreakerOpen: p.breakerOpen(), Err: err})
 	}
-	r.after = p.cfg.Backoff.after(min(n, 30))
+	r.after = p.cfg.Backoff.while(p.now().Sub(since))
 	return r
 }
 
@@ -112,15 +119,15 @@ type outage struct {
 	failures int
 }
 
-// fails notes a failure and returns how many there have been, and whether it is the first.
-func (o *outage) fails(now time.Time) (n int, first bool) {
+// fails notes a failure and returns when the first one was, and whether this is it.
+func (o *outage) fails(now time.Time) (since time.Time, first bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failures == 0 {
 		o.since = now
 	}
 	o.failures++
-	return o.failures, o.failures == 1
+	return o.since, o.failures == 1
 }
 
 // ends notes an answer and returns what is over.

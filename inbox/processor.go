@@ -2,8 +2,6 @@ package inbox
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -61,7 +59,11 @@ func (p *Processor) Process(ctx context.Context, m *Message) Result {
 		return Result{Outcome: Retry, Err: err}
 	}
 	defer leave()
-	m = withUsableID(m)
+	if id := usableID(m.ID); id != m.ID {
+		other := *m
+		other.ID = id
+		m = &other
+	}
 	r := p.deliver(ctx, m)
 	p.tell(m, &r)
 	return Result{Outcome: r.Outcome, Attempts: r.Attempts, After: r.after, Blocked: r.blocked, Err: r.Err}
@@ -75,26 +77,6 @@ func (p *Processor) tell(m *Message, r *report) {
 		p.cfg.Logger.Warn("message is a dead letter now", "consumer", p.cfg.Consumer, "message", m.ID, "topic", m.Topic,
 			"partition", m.Partition, "offset", m.Offset, "reason", r.Reason, "attempts", r.Attempts, "err", sanitise(r.Err, m))
 	}
-}
-
-// maxID is how long a message id may be to stand in an index.
-const maxID = 1000
-
-// withUsableID returns m with an id that PostgreSQL can keep. Ids that are too long or no
-// text are replaced by what can be computed from them again.
-func withUsableID(m *Message) *Message {
-	id := m.ID
-	if len(id) > maxID {
-		sum := sha256.Sum256([]byte(id))
-		id = "sha256:" + hex.EncodeToString(sum[:])
-	}
-	id = textOf(id)
-	if id == m.ID {
-		return m
-	}
-	other := *m
-	other.ID = id
-	return &other
 }
 
 // errWait has a message delivered again without effect.
@@ -204,7 +186,7 @@ func (p *Processor) transactOnce(ctx context.Context, m *Message, before func(pg
 	if err != nil {
 		return 0, fmt.Errorf("begin: %w", err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // after a commit there is nothing to roll back
+	defer rollBack(ctx, tx)
 	proceed, err := before(tx)
 	if err != nil {
 		return 0, err
@@ -214,18 +196,22 @@ func (p *Processor) transactOnce(ctx context.Context, m *Message, before func(pg
 		err = p.call(ctx, tx, m)
 		took = time.Since(began)
 		if err != nil {
-			if tx.Conn().IsClosed() && ctx.Err() == nil {
-				return took, &awayError{err}
+			// A limit of the handler's own also closes the connection, and is the handler's.
+			if tx.Conn().IsClosed() && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+				return took, &awayError{errors.New(sanitise(err, m))}
 			}
 			return took, &handlerError{err}
 		}
 		if err := after(tx); err != nil {
+			if isAborted(err) {
+				return took, &handlerError{err} // the handler kept the error to itself
+			}
 			return took, err
 		}
 	}
 	if err := tx.Commit(ctx); err != nil {
 		err = fmt.Errorf("commit: %w", err)
-		if proceed && !isAway(err) && !isConflict(err) {
+		if proceed && !isAway(err) && !isConflict(err) && !tx.Conn().IsClosed() {
 			return took, &handlerError{err} // a deferred constraint, or an error that the handler kept to itself
 		}
 		return took, err
@@ -242,7 +228,28 @@ func (p *Processor) call(ctx context.Context, tx pgx.Tx, m *Message) (err error)
 				"stack", framesOf(err.(*panicError).stack)) //nolint:errorlint,forcetypeassert // it was made two lines above
 		}
 	}()
-	return p.cfg.Handler(ctx, tx, m)
+	return p.cfg.Handler(ctx, handlerTx{tx}, m)
+}
+
+// handlerTx is the transaction as the handler has it: its end is not the handler's, since
+// a claim that were committed or given up there would be counted as something else.
+type handlerTx struct{ pgx.Tx }
+
+var errNotYours = errors.New("the transaction belongs to the processor, which commits it when the handler returns nil")
+
+func (handlerTx) Commit(context.Context) error { return errNotYours }
+
+func (handlerTx) Rollback(context.Context) error { return errNotYours }
+
+// rollbackTimeout bounds the wait for a server that does not answer any more; the
+// connection is closed then, which rolls back as well.
+const rollbackTimeout = 5 * time.Second
+
+// rollBack ends a transaction that was not committed; after a commit it does nothing.
+func rollBack(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	_ = tx.Rollback(ctx)
 }
 
 // framesOf leaves out of a stack what may hold a value: the line with the panic's own

@@ -52,6 +52,13 @@ func (l *lanes) add(p *partition, m inbox.Message) {
 	l.ready <- queue
 }
 
+// first is the message of a lane that is to be handled.
+func (l *lanes) first(queue *lane) inbox.Message {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return queue.messages[0]
+}
+
 // settled takes the first message off its lane.
 func (l *lanes) settled(queue *lane) {
 	if !queue.keyed {

@@ -93,16 +93,14 @@ func (s *session) work(ctx context.Context, stop <-chan struct{}) {
 
 // handle delivers the first message of a lane.
 func (s *session) handle(ctx context.Context, l *lane) {
-	m := &l.messages[0]
-	r := s.processor.Process(ctx, m)
+	m := s.lanes.first(l)
+	r := s.processor.Process(ctx, &m)
 	if r.Outcome == inbox.Retry {
 		s.lanes.again(l, r.After)
 		return
 	}
-	offset := m.Offset
-	p := l.id.partition
 	s.lanes.settled(l)
-	p.settle(offset)
+	l.id.partition.settle(m.Offset)
 }
 
 // commitUntil commits what is settled every CommitInterval, and once more at the end.
