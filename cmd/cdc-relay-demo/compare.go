@@ -4,20 +4,20 @@ import (
 	"fmt"
 )
 
-// event is what both sides know of one event: the outbox table and the consumer.
+// event is what both sides know of one event: the outbox table and the reader.
 type event struct {
 	id      string
-	order   string // the aggregate: aggregateid of the row, key of the record
-	version int64  // in the payload: 1 for the order's first event, then 2, 3, …
+	key     string // which order or item: aggregateid of the row, key of the record
+	version int64  // 1 for the first event about it, then 2, 3, …
 }
 
-// comparison is the difference between the outbox table and what the consumer has read.
+// comparison is the difference between the outbox table and what the reader has read.
 type comparison struct {
 	committed  int // rows of the table
 	delivered  int // rows that have arrived at least once
 	missing    int // rows that have not arrived
 	duplicate  int // further copies of rows that had arrived before
-	outOfOrder int // first copies that came after a later event of the same order
+	outOfOrder int // first copies that came after a later event of the same key
 	stray      int // records without a row like them: of a transaction rolled back, or altered
 
 	examples []string // of what is wrong, a few
@@ -28,12 +28,12 @@ func (c comparison) ok() bool { return c.missing == 0 && c.outOfOrder == 0 && c.
 
 func (c *comparison) example(what string, e event) {
 	if len(c.examples) < 5 {
-		c.examples = append(c.examples, fmt.Sprintf("%s: order %q version %d id %q", what, e.order, e.version, e.id))
+		c.examples = append(c.examples, fmt.Sprintf("%s: key %q version %d id %q", what, e.key, e.version, e.id))
 	}
 }
 
-// compare takes the rows in any order and the records in the order in which they were read. Of two events of one order
-// the version tells which was committed first, since it is increased under the lock of the order's row.
+// compare takes the rows in any order and the records in the order in which they were read. Of two events of one key
+// the version tells which was committed first, since it is increased under the lock of the key's row.
 func compare(rows, records []event) comparison {
 	c := comparison{committed: len(rows)}
 	inTable := make(map[string]event, len(rows))
@@ -41,7 +41,7 @@ func compare(rows, records []event) comparison {
 		inTable[row.id] = row
 	}
 	seen := make(map[string]bool, len(rows))
-	newest := map[string]int64{} // highest version seen so far, by order
+	newest := map[string]int64{} // highest version seen so far, by key
 	for _, record := range records {
 		switch {
 		case inTable[record.id] != record || record.id == "":
@@ -49,12 +49,12 @@ func compare(rows, records []event) comparison {
 			c.example("delivered but not committed", record)
 		case seen[record.id]:
 			c.duplicate++
-		case record.version < newest[record.order]:
+		case record.version < newest[record.key]:
 			c.outOfOrder++
-			c.example(fmt.Sprintf("delivered after version %d", newest[record.order]), record)
+			c.example(fmt.Sprintf("delivered after version %d", newest[record.key]), record)
 			seen[record.id] = true
 		default:
-			newest[record.order] = record.version
+			newest[record.key] = record.version
 			seen[record.id] = true
 		}
 	}

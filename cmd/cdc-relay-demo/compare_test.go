@@ -17,7 +17,7 @@ func committed() []event {
 	}
 }
 
-// Whatever goes wrong between the table and the consumer is found, and counted for what it is.
+// Whatever goes wrong between the table and the reader is found, and counted for what it is.
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	all := comparison{committed: 5, delivered: 5}
@@ -79,7 +79,7 @@ func TestCompare(t *testing.T) {
 			with(func(c *comparison) { c.stray = 1 }), false,
 		},
 		{
-			"wrong key", func(r []event) []event { r[0].order = "o-9"; return r },
+			"wrong key", func(r []event) []event { r[0].key = "o-9"; return r },
 			with(func(c *comparison) { c.delivered, c.missing, c.stray = 4, 1, 1 }), false,
 		},
 		{

@@ -47,7 +47,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// The whole tour, with the relay killed on the way, delivers everything and leaves nothing behind.
+// The whole tour, with the relay and consumers killed on the way, delivers everything, ships every order once, and leaves
+// nothing behind.
 func TestTour(t *testing.T) {
 	temp := t.TempDir()
 	for _, dir := range []string{filepath.Dir(temp), temp} { // PostgreSQL may run as another user.
@@ -73,7 +74,10 @@ func TestTour(t *testing.T) {
 		"out of order": func(n int) bool { return n == 0 },
 		"stray":        func(n int) bool { return n == 0 },
 		"rolled back":  func(n int) bool { return n > 0 },
-		"kills":        func(n int) bool { return n > 0 },
+		"shipments":    func(n int) bool { return n > 20 },
+		"invoices":     func(n int) bool { return n > 20 },
+		"audit trail":  func(n int) bool { return n > 100 },
+		"kills":        func(n int) bool { return n > 1 },
 	} {
 		if n := number(t, stdout, name); !fine(n) {
 			t.Errorf("%s: %d", name, n)

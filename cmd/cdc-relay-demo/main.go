@@ -1,6 +1,7 @@
 // Command cdc-relay-demo shows cdc-relay at work on this machine and needs nothing but Go: it starts PostgreSQL, a Kafka
-// broker inside this process, an order service, the relay as a child process, and a consumer; shows events as they
-// arrive; and in the end compares the outbox table with what the consumer has read.
+// broker inside this process, the order service of examples/orders, and the relay and the example's three consumers as
+// child processes; shows events as they arrive; and in the end compares the outbox table with what has arrived, and the
+// orders with what the consumers have done.
 package main
 
 import (
@@ -17,7 +18,7 @@ import (
 // Exit codes, the same as those of cdc-relay.
 const (
 	exitOK          = 0
-	exitFailed      = 1 // an event is missing or out of order, or the demo could not run
+	exitFailed      = 1 // an event or an effect is missing, out of order or there twice, or the demo could not run
 	exitUsage       = 2
 	exitInterrupted = 130
 )

@@ -8,9 +8,11 @@ import (
 	"time"
 )
 
-const usage = `cdc-relay-demo starts PostgreSQL, a Kafka broker, an order service, cdc-relay and a consumer
-on this machine, shows events as they arrive, and compares the outbox table with what the
-consumer has read. It needs Go and nothing else. The first run downloads PostgreSQL.
+const usage = `cdc-relay-demo starts PostgreSQL, a Kafka broker, an order service, cdc-relay and three consumers
+on this machine and shows events as they arrive. In the end it compares the outbox table with what
+has arrived, and the orders with what the consumers have done: one shipment for each, the right
+invoice, and an audit trail of the inventory without a hole. It needs Go and nothing else. The
+first run downloads PostgreSQL.
 
 Usage:
   go run ./cmd/cdc-relay-demo [flags]
@@ -18,14 +20,16 @@ Usage:
 Flags:
       --duration time   how long the order service works (default 10s)
       --rate number     events a second (default 200)
-      --chaos           kill the relay with SIGKILL every second or two, and start it again
+      --chaos           kill the relay, and consumers, with SIGKILL every second or two, and start them
+                        again
       --seed number     seed of all random choices (default 1)
   -h, --help            this text
 
 Ctrl-C ends the work early, with the summary; a second one leaves at once.
 
-Exit codes: 0 all events arrived in order (repeated ones are allowed), 1 an event is missing
-or out of order, or the demo could not run, 2 bad usage, 130 interrupted before the summary.
+Exit codes: 0 all events arrived in order (repeated ones are allowed) and each effect happened
+exactly once, 1 something is missing, out of order or there twice, or the demo could not run,
+2 bad usage, 130 interrupted before the summary.
 
 Examples:
   go run ./cmd/cdc-relay-demo
@@ -36,7 +40,7 @@ Examples:
 type options struct {
 	duration time.Duration // how long the order service works
 	rate     int           // events a second
-	chaos    bool          // kill the relay again and again
+	chaos    bool          // kill the relay and the consumers again and again
 	seed     uint64        // of all random choices
 }
 

@@ -10,53 +10,45 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/examples/orders"
 )
 
 const (
-	workers      = 8
-	openOrders   = 250 // few enough for workers to meet on the same order
-	rollbackRate = 20  // one transaction in so many is rolled back on purpose
+	workers       = 8
+	itemsPerOrder = 3         // and then the order is checked out
+	shelf         = 40        // items in the inventory; few enough for workers to meet on the same
+	stocked       = 1_000_000 // pieces of each at the start
+	rollbackRate  = 20        // one transaction in so many is rolled back on purpose
 )
 
-const createOrders = `CREATE TABLE public.orders (
-	id          text   PRIMARY KEY,
-	total_cents bigint NOT NULL,
-	version     bigint NOT NULL
-)`
-
-// The two statements of every transaction. The first locks the order's row until the commit, so that versions are
-// committed in order.
-const (
-	changeOrder = `
-INSERT INTO public.orders AS o (id, total_cents, version) VALUES ($1, $2, 1)
-ON CONFLICT (id) DO UPDATE SET total_cents = o.total_cents + excluded.total_cents, version = o.version + 1
-RETURNING version, total_cents`
-
-	writeEvent = `
-INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload)
-VALUES ('order', $1, $2, json_build_object('version', $3::bigint, 'total_cents', $4::bigint))
-RETURNING id::text`
-)
+// eventsPerOrder is how many an order makes in all: each item makes one about the order and one about the inventory, and
+// the check-out one.
+const eventsPerOrder = 2*itemsPerOrder + 1
 
 // errOnPurpose makes a transaction roll back, as a payment that is refused would.
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// orderService is the application: it knows its two tables, and nothing of the relay or of Kafka.
+// orderService lets customers loose on the order service of examples/orders: each fills an order, item by item, and checks
+// it out. It knows nothing of the relay or of Kafka.
 type orderService struct {
 	url   string
-	rate  int
-	total int // events, if the rate can be kept
+	rate  float64 // transactions a second
+	total int     // transactions, if the rate can be kept
 	seed  uint64
 
-	committed, rolledBack atomic.Int64
+	committed  atomic.Int64 // events
+	rolledBack atomic.Int64 // transactions
 
 	mu   sync.Mutex
 	sent map[string]time.Time // when the COMMIT of an event was sent, by event id
 }
 
 func newOrderService(url string, opts options) *orderService {
-	total := int(float64(opts.rate) * opts.duration.Seconds())
-	return &orderService{url: url, rate: opts.rate, total: total, seed: opts.seed, sent: map[string]time.Time{}}
+	rate := float64(opts.rate) * (itemsPerOrder + 1) / eventsPerOrder
+	return &orderService{
+		url: url, rate: rate, total: int(rate * opts.duration.Seconds()), seed: opts.seed, sent: map[string]time.Time{},
+	}
 }
 
 // commitSent returns when the COMMIT of an event was sent, and whether there was one.
@@ -67,7 +59,28 @@ func (s *orderService) commitSent(id string) (time.Time, bool) {
 	return at, found
 }
 
-// run commits events at the rate until it has committed all or working ends; transactions that are under way then are completed under ctx.
+// stock fills the inventory.
+func (s *orderService) stock(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, s.url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return s.transact(ctx, conn, nil, func(tx pgx.Tx) ([]string, error) {
+		var ids []string
+		for n := range shelf {
+			id, err := orders.Receive(ctx, tx, itemName(n), stocked)
+			if err != nil {
+				return nil, err
+			}
+			ids = append(ids, id)
+		}
+		return ids, nil
+	})
+}
+
+// run commits transactions at the rate until it has committed all or working ends; those that are under way then are
+// completed under ctx.
 func (s *orderService) run(ctx, working context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -84,7 +97,7 @@ func (s *orderService) run(ctx, working context.Context) error {
 	return context.Cause(ctx)
 }
 
-// work is one worker: of all events, each has its moment, and every eighth is this worker's.
+// work is one worker: of all transactions, each has its moment, and every eighth is this worker's.
 func (s *orderService) work(ctx, working context.Context, worker int, began time.Time) error {
 	conn, err := pgx.Connect(ctx, s.url)
 	if err != nil {
@@ -93,51 +106,64 @@ func (s *orderService) work(ctx, working context.Context, worker int, began time
 	defer conn.Close(context.WithoutCancel(ctx))
 	random := rand.New(rand.NewPCG(s.seed, uint64(worker))) //nolint:gosec // Repeatable on purpose.
 	for n := worker; n < s.total; n += workers {
-		due := began.Add(time.Duration(float64(n) / float64(s.rate) * float64(time.Second)))
+		due := began.Add(time.Duration(float64(n) / s.rate * float64(time.Second)))
 		if !sleepUntil(ctx, working, due) {
 			return nil
 		}
+		change := next(ctx, worker, n/workers, random)
 		if random.IntN(rollbackRate) == 0 {
-			if err := s.transact(ctx, conn, random, errOnPurpose); !errors.Is(err, errOnPurpose) {
+			if err := s.transact(ctx, conn, errOnPurpose, change); !errors.Is(err, errOnPurpose) {
 				return err
 			}
 			s.rolledBack.Add(1)
 		}
-		if err := s.transact(ctx, conn, random, nil); err != nil {
+		if err := s.transact(ctx, conn, nil, change); err != nil {
 			return err
 		}
-		s.committed.Add(1)
 	}
 	return nil
 }
 
-// transact changes an order and writes the event about it, both or neither. A verdict makes it roll back at the end.
-func (s *orderService) transact(ctx context.Context, conn *pgx.Conn, random *rand.Rand, verdict error) error {
+// next is a worker's turn-th change: one item after the other into an order, then the check-out, then the next order.
+func next(ctx context.Context, worker, turn int, random *rand.Rand) func(pgx.Tx) ([]string, error) {
+	order := fmt.Sprintf("o-%05d", 1+worker+turn/(itemsPerOrder+1)*workers)
+	item, pieces, cents := itemName(random.IntN(shelf)), 1+random.Int64N(3), 100+random.Int64N(9900)
+	if turn%(itemsPerOrder+1) < itemsPerOrder {
+		return func(tx pgx.Tx) ([]string, error) { return orders.Add(ctx, tx, order, item, pieces, cents) }
+	}
+	return func(tx pgx.Tx) ([]string, error) {
+		id, err := orders.CheckOut(ctx, tx, order)
+		return []string{id}, err
+	}
+}
+
+func itemName(n int) string { return fmt.Sprintf("item-%02d", 1+n) }
+
+// transact makes a change and the events about it, all or nothing. A verdict makes it roll back at the end.
+func (s *orderService) transact(ctx context.Context, conn *pgx.Conn, verdict error, change func(pgx.Tx) ([]string, error)) error {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // Without effect after a commit.
-	order := fmt.Sprintf("o-%04d", 1+random.IntN(openOrders))
-	var version, total int64
-	if err := tx.QueryRow(ctx, changeOrder, order, 100+random.IntN(9900)).Scan(&version, &total); err != nil {
-		return err
-	}
-	kind := "ItemAdded"
-	if version == 1 {
-		kind = "OrderPlaced"
-	}
-	var id string
-	if err := tx.QueryRow(ctx, writeEvent, order, kind, version, total).Scan(&id); err != nil {
+	ids, err := change(tx)
+	if err != nil {
 		return err
 	}
 	if verdict != nil {
 		return verdict
 	}
 	s.mu.Lock()
-	s.sent[id] = time.Now()
+	now := time.Now()
+	for _, id := range ids {
+		s.sent[id] = now
+	}
 	s.mu.Unlock()
-	return tx.Commit(ctx)
+	if err := tx.Commit(ctx); err != nil {
+		return err
+	}
+	s.committed.Add(int64(len(ids)))
+	return nil
 }
 
 // sleepUntil returns false when a context ends, even if the moment is in the past.
@@ -160,13 +186,13 @@ func readOutbox(ctx context.Context, url string) ([]event, error) {
 		return nil, fmt.Errorf("read outbox table: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	rows, err := conn.Query(ctx, `SELECT id::text, aggregateid, (payload->>'version')::bigint FROM public.outbox`)
+	rows, err := conn.Query(ctx, `SELECT id::text, aggregateid, aggregateversion FROM public.outbox`)
 	if err != nil {
 		return nil, fmt.Errorf("read outbox table: %w", err)
 	}
 	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (event, error) {
 		var e event
-		return e, row.Scan(&e.id, &e.order, &e.version)
+		return e, row.Scan(&e.id, &e.key, &e.version)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read outbox table: %w", err)

@@ -27,23 +27,23 @@ http:
   listen: %q
 `
 
-// buildRelay builds the relay's command into a directory and returns the path of the binary.
-func buildRelay(ctx context.Context, dir string) (string, error) {
+// build builds the relay's command and that of the example into a directory.
+func build(ctx context.Context, dir string) error {
 	const module = "github.com/cdc-relay/cdc-relay"
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
 	root, err := list.Output()
 	if err != nil {
-		return "", fmt.Errorf("find module %s (run the demo inside the repository): %w%s", module, err, stderrOf(err))
+		return fmt.Errorf("find module %s (run the demo inside the repository): %w%s", module, err, stderrOf(err))
 	}
-	binary := filepath.Join(dir, "cdc-relay")
 	// Git refuses to tell the version of a repository of another user, as root often meets one; the demo needs none.
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", binary, "./cmd/cdc-relay") //nolint:gosec // The path is ours.
-	build.Dir = strings.TrimSpace(string(root))
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if output, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build cdc-relay: %w: %s", err, process.Tail(string(output)))
+	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", dir, //nolint:gosec // The path is ours.
+		"./cmd/cdc-relay", "./examples/orders/cmd/orders")
+	command.Dir = strings.TrimSpace(string(root))
+	command.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("build cdc-relay: %w: %s", err, process.Tail(string(output)))
 	}
-	return binary, nil
+	return nil
 }
 
 func stderrOf(err error) string {
@@ -63,9 +63,9 @@ type relay struct {
 }
 
 // newRelay writes the configuration file and starts nothing. listen is the address of its HTTP server.
-func newRelay(dir, binary, url string, brokers []string, listen string) (*relay, error) {
+func newRelay(dir, url string, brokers []string, listen string) (*relay, error) {
 	r := &relay{
-		binary: binary, config: filepath.Join(dir, "cdc-relay.yaml"), log: filepath.Join(dir, "cdc-relay.log"),
+		binary: filepath.Join(dir, "cdc-relay"), config: filepath.Join(dir, "cdc-relay.yaml"), log: filepath.Join(dir, "cdc-relay.log"),
 		http:   listen,
 		client: &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
@@ -89,13 +89,20 @@ func (r *relay) start(ctx context.Context) error {
 	defer log.Close()
 	cmd := exec.Command(r.binary, "run", "--init", "--config", r.config) //nolint:gosec // All arguments are ours.
 	cmd.Stdout, cmd.Stderr = log, log
-	for _, name := range []string{"PATH", "HOME", "TMPDIR"} { // and none of the variables that configure a relay
-		cmd.Env = append(cmd.Env, name+"="+os.Getenv(name))
-	}
+	cmd.Env = environment()
 	if r.process, err = process.Start(cmd, process.Options{}); err != nil {
 		return err
 	}
 	return r.waitReady(ctx)
+}
+
+// environment is what every child gets: none of the variables that configure a relay or a connection.
+func environment() []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
+		env = append(env, name+"="+os.Getenv(name))
+	}
+	return env
 }
 
 // waitReady polls /readyz, as an orchestrator would.
@@ -190,8 +197,10 @@ func (r *relay) failure() error {
 	return fmt.Errorf("relay ended with %v, and last said:\n%s", r.process.State(), r.logTail())
 }
 
-func (r *relay) logTail() string {
-	text, err := os.ReadFile(r.log)
+func (r *relay) logTail() string { return logTail(r.log) }
+
+func logTail(path string) string {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}

@@ -67,7 +67,7 @@ func (s *screen) paint(colour, text string) string {
 func (s *screen) title(opts options) {
 	what := fmt.Sprintf("%s events a second for %v", thousands(int64(opts.rate)), opts.duration)
 	if opts.chaos {
-		what += ", the relay killed again and again"
+		what += ", the relay and the consumers killed again and again"
 	}
 	fmt.Fprintf(s.out, "\n%s  %s\n\n", s.paint(bold, "cdc-relay demo"), what)
 }
@@ -95,7 +95,7 @@ type view struct {
 // follow shows frames until it is stopped.
 func (s *screen) follow(next func() frame) *view {
 	v := &view{quit: make(chan struct{}), done: make(chan struct{})}
-	fmt.Fprintf(s.out, "\n%s\n", s.paint(dim, "  Orders change, each with its event in one transaction. Some of what arrives:"))
+	fmt.Fprintf(s.out, "\n%s\n", s.paint(dim, "  Orders and stock change, each with its event in one transaction. Some of what arrives:"))
 	s.began = time.Now()
 	go func() {
 		defer close(v.done)
@@ -157,8 +157,8 @@ func (s *screen) show(f frame, n int) {
 }
 
 func (s *screen) event(f frame) string {
-	line := fmt.Sprintf("%9s  %s  version %-4d %-12s partition %d  %9s",
-		s.elapsed(), f.last.order, f.last.version, f.last.kind, f.last.partition, short(f.last.latency))
+	line := fmt.Sprintf("%9s  %-7s  version %-4d %-15s partition %d  %9s",
+		s.elapsed(), f.last.key, f.last.version, f.last.kind, f.last.partition, short(f.last.latency))
 	if s.terminal {
 		return line
 	}

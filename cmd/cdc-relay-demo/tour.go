@@ -11,12 +11,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/cdc-relay/cdc-relay/examples/orders"
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
 )
 
 const (
-	topic      = "outbox.event.order"
-	partitions = 4
+	partitions = 4 // of each topic
 
 	// patience is how long nothing may arrive before the rest counts as missing. It covers a relay that has just been
 	// killed and starts again on a busy machine.
@@ -26,28 +28,38 @@ const (
 	lateness = 250 * time.Millisecond
 )
 
+// topics are those of the example.
+func topics() []string { return []string{orders.OrderTopic, orders.StockTopic} }
+
 // errStoppedEarly says that Ctrl-C came before there was anything to sum up.
 var errStoppedEarly = errors.New("stopped before the work began")
 
 // result is what the summary tells.
 type result struct {
 	comparison
+	effects       orders.Report
 	worked        time.Duration // how long the order service worked
 	rolledBack    int64         // transactions rolled back on purpose
 	kills         int64         // of the relay
+	consumerKills int64
 	p50, p99, max time.Duration
-	log           string // what the relay has said last
+	log           string // what relay and consumers have said last
 }
+
+// ok says whether every promise was kept.
+func (r result) ok() bool { return r.comparison.ok() && r.effects.OK() }
 
 // stage holds everything that the demo runs.
 type stage struct {
-	opts     options
-	screen   *screen
-	url      string // of the database
-	service  *orderService
-	consumer *consumer
-	relay    *relay
-	worked   time.Duration // how long the order service worked
+	opts       options
+	screen     *screen
+	shop       string // URL of the database with orders, inventory and outbox
+	fulfilment string // URL of the consumers' database
+	service    *orderService
+	reader     *reader
+	relay      *relay
+	consumers  *consumers
+	worked     time.Duration // how long the order service worked
 
 	closers []func() error // in the order of opening
 }
@@ -65,15 +77,30 @@ func tour(ctx, working context.Context, opts options, s *screen) (result result,
 	if err := d.work(ctx, working); err != nil {
 		return result, err
 	}
-	rows, err := readOutbox(ctx, d.url)
+	rows, err := readOutbox(ctx, d.shop)
 	if err != nil {
 		return result, err
 	}
-	result.log = d.relay.logTail()
-	records, latencies := d.consumer.all()
+	fmt.Fprintln(s.out)
+	err = s.step("consumers", func(func(string)) (detail string, err error) {
+		result.effects, err = d.consumers.await(ctx, d.shop, d.fulfilment, patience)
+		if !result.effects.Done() {
+			return "have not done everything", err
+		}
+		return "have done everything", err
+	})
+	if err != nil {
+		return result, err
+	}
+	if err := d.consumers.stop(ctx); err != nil {
+		return result, err
+	}
+	result.log = d.relay.logTail() + "\n" + d.consumers.logTails()
+	records, latencies := d.reader.all()
 	result.comparison = compare(rows, records)
 	result.worked = d.worked
 	result.rolledBack, result.kills = d.service.rolledBack.Load(), d.relay.kills.Load()
+	result.consumerKills = d.consumers.kills.Load()
 	result.p50, result.p99, result.max = percentile(latencies, 50), percentile(latencies, 99), percentile(latencies, 100)
 	return result, nil
 }
@@ -97,11 +124,9 @@ func (d *stage) setUp(ctx context.Context) error {
 		return fmt.Errorf("create temporary directory: %w", err)
 	}
 	d.onClose(func() error { return os.RemoveAll(dir) })
-	var binary string
 	err = d.screen.step("cdc-relay", func(progress func(string)) (string, error) {
 		progress("building; the first time takes a while")
-		binary, err = buildRelay(ctx, dir)
-		return "built from this source", err
+		return "built from this source", build(ctx, dir)
 	})
 	if err != nil {
 		return err
@@ -112,12 +137,15 @@ func (d *stage) setUp(ctx context.Context) error {
 	var brokers []string
 	err = d.screen.step("Kafka broker", func(func(string)) (string, error) {
 		brokers, err = d.startBroker()
-		return fmt.Sprintf("in this process, topic %s", topic), err
+		return fmt.Sprintf("in this process, %d topics", len(topics())), err
 	})
 	if err != nil {
 		return err
 	}
-	return d.screen.step("relay", func(func(string)) (string, error) { return d.startRelay(ctx, dir, binary, brokers) })
+	if err := d.screen.step("relay", func(func(string)) (string, error) { return d.startRelay(ctx, dir, brokers) }); err != nil {
+		return err
+	}
+	return d.screen.step("consumers", func(func(string)) (string, error) { return d.startConsumers(ctx, dir, brokers) })
 }
 
 func (d *stage) startPostgres(ctx context.Context, progress func(string)) (string, error) {
@@ -129,44 +157,53 @@ func (d *stage) startPostgres(ctx context.Context, progress func(string)) (strin
 		return "", err
 	}
 	d.onClose(postgres.Close)
-	d.url = postgres.URL("postgres")
-	d.service = newOrderService(d.url, d.opts)
-	if err := execute(ctx, d.url, createOrders); err != nil {
-		return "", fmt.Errorf("create orders table: %w", err)
+	d.shop, d.fulfilment = postgres.URL("shop"), postgres.URL("fulfilment")
+	for _, sql := range []string{"CREATE DATABASE shop", "CREATE DATABASE fulfilment"} {
+		if err := execute(ctx, postgres.URL("postgres"), sql); err != nil {
+			return "", fmt.Errorf("create databases: %w", err)
+		}
 	}
+	if err := orders.SetUpShop(ctx, d.shop); err != nil {
+		return "", err
+	}
+	d.service = newOrderService(d.shop, d.opts)
 	return fmt.Sprintf("version %d on %s", postgres.Major(), postgres.Addr()), nil
 }
 
 func (d *stage) startBroker() ([]string, error) {
-	broker, err := localstack.StartFake(1)
+	broker, err := localstack.StartFake(1, kfake.GroupMinSessionTimeout(sessionTimeout))
 	if err != nil {
 		return nil, err
 	}
 	d.onClose(broker.Close)
-	if err := broker.Cluster.CreateTopic(topic, partitions, nil); err != nil {
-		return nil, fmt.Errorf("create topic %s: %w", topic, err)
+	for _, topic := range topics() {
+		if err := broker.Cluster.CreateTopic(topic, partitions, nil); err != nil {
+			return nil, fmt.Errorf("create topic %s: %w", topic, err)
+		}
 	}
-	if d.consumer, err = newConsumer(broker.Addrs(), topic, d.service.commitSent); err != nil {
+	if d.reader, err = newReader(broker.Addrs(), topics(), d.service.commitSent); err != nil {
 		return nil, err
 	}
-	d.consumer.end = func() map[int32]int64 {
-		end := map[int32]int64{}
-		for _, partition := range broker.Cluster.PartitionInfos(topic) {
-			end[partition.Partition] = partition.HighWatermark
+	d.reader.end = func() map[place]int64 {
+		end := map[place]int64{}
+		for _, topic := range topics() {
+			for _, partition := range broker.Cluster.PartitionInfos(topic) {
+				end[place{topic, partition.Partition}] = partition.HighWatermark
+			}
 		}
 		return end
 	}
-	d.onClose(d.consumer.close)
+	d.onClose(d.reader.close)
 	return broker.Addrs(), nil
 }
 
-func (d *stage) startRelay(ctx context.Context, dir, binary string, brokers []string) (string, error) {
+func (d *stage) startRelay(ctx context.Context, dir string, brokers []string) (string, error) {
 	port, err := localstack.ReservePort()
 	if err != nil {
 		return "", err
 	}
 	d.onClose(func() error { port.Release(); return nil })
-	if d.relay, err = newRelay(dir, binary, d.url, brokers, port.Addr()); err != nil {
+	if d.relay, err = newRelay(dir, d.shop, brokers, port.Addr()); err != nil {
 		return "", err
 	}
 	d.onClose(d.relay.kill)
@@ -176,6 +213,21 @@ func (d *stage) startRelay(ctx context.Context, dir, binary string, brokers []st
 	return fmt.Sprintf("process %d, streams the write-ahead log", d.relay.process.PID()), nil
 }
 
+func (d *stage) startConsumers(ctx context.Context, dir string, brokers []string) (string, error) {
+	if err := orders.SetUpFulfilment(ctx, d.fulfilment); err != nil {
+		return "", err
+	}
+	if err := migrateOnly(ctx, d.fulfilment, "cdc_relay_inbox"); err != nil {
+		return "", err
+	}
+	d.consumers = newConsumers(dir, d.fulfilment, brokers)
+	d.onClose(d.consumers.killAll)
+	if err := d.consumers.start(); err != nil {
+		return "", err
+	}
+	return "shipping, billing and audit, a process each", d.service.stock(ctx)
+}
+
 // work lets the order service work for its time, and returns when the relay has delivered all and is stopped.
 func (d *stage) work(ctx, working context.Context) error {
 	var background sync.WaitGroup
@@ -183,7 +235,7 @@ func (d *stage) work(ctx, working context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	background.Go(func() {
-		if err := d.consumer.run(ctx); err != nil {
+		if err := d.reader.run(ctx); err != nil {
 			fail(err)
 		}
 	})
@@ -192,22 +244,12 @@ func (d *stage) work(ctx, working context.Context) error {
 
 	working, cancel := context.WithTimeout(working, d.opts.duration+lateness)
 	defer cancel()
-	var chance *rand.Rand
-	if d.opts.chaos {
-		chance = rand.New(rand.NewPCG(d.opts.seed, 0)) //nolint:gosec // Repeatable on purpose.
-	}
-	supervised := make(chan struct{})
-	background.Go(func() {
-		defer close(supervised)
-		if err := d.relay.supervise(working, chance, d.screen.note); err != nil {
-			fail(err)
-		}
-	})
+	supervised := d.supervise(working, fail)
 	began := time.Now()
 	err := d.service.run(ctx, working)
 	d.worked = time.Since(began)
 	cancel()
-	<-supervised
+	supervised.Wait()
 	if err == nil {
 		err = d.drain(ctx)
 	}
@@ -217,9 +259,29 @@ func (d *stage) work(ctx, working context.Context) error {
 	return err
 }
 
+// supervise watches the children, and kills them with --chaos, until working ends.
+func (d *stage) supervise(working context.Context, fail context.CancelCauseFunc) *sync.WaitGroup {
+	var chance *rand.Rand
+	if d.opts.chaos {
+		chance = rand.New(rand.NewPCG(d.opts.seed, 0)) //nolint:gosec // Repeatable on purpose.
+	}
+	var group sync.WaitGroup
+	group.Go(func() {
+		if err := d.relay.supervise(working, chance, d.screen.note); err != nil {
+			fail(err)
+		}
+	})
+	group.Go(func() {
+		if err := d.consumers.supervise(working, d.opts.chaos, d.opts.seed, d.screen.note); err != nil {
+			fail(err)
+		}
+	})
+	return &group
+}
+
 // drain waits until everything that is in the table has arrived, stops the relay, and reads what it sent last.
 func (d *stage) drain(ctx context.Context) error {
-	rows, err := readOutbox(ctx, d.url)
+	rows, err := readOutbox(ctx, d.shop)
 	if err != nil {
 		return err
 	}
@@ -232,7 +294,7 @@ func (d *stage) drain(ctx context.Context) error {
 		defer cancel()
 		failed <- d.relay.supervise(supervising, nil, d.screen.note)
 	}()
-	d.consumer.waitEvents(supervising, patience, rows)
+	d.reader.waitEvents(supervising, patience, rows)
 	cancel()
 	if err := <-failed; err != nil {
 		return err
@@ -240,7 +302,7 @@ func (d *stage) drain(ctx context.Context) error {
 	if err := d.relay.stop(ctx); err != nil {
 		return err
 	}
-	if !d.consumer.waitEnd(ctx, patience) && ctx.Err() == nil {
+	if !d.reader.waitEnd(ctx, patience) && ctx.Err() == nil {
 		return errors.New("read topic to its end: nothing arrives")
 	}
 	return nil
@@ -249,7 +311,7 @@ func (d *stage) drain(ctx context.Context) error {
 // frame is what the live view shows at this moment.
 func (d *stage) frame() frame {
 	const window = 1000
-	count, last, latencies := d.consumer.state(window)
+	count, last, latencies := d.reader.state(window)
 	return frame{
 		// An event can arrive before the service has heard of its own commit.
 		committed: max(d.service.committed.Load(), int64(count)), delivered: int64(count), last: last,

@@ -14,8 +14,8 @@ type Fake struct {
 }
 
 // StartFake starts a cluster of so many brokers on 127.0.0.1. Topics are not created on use. The caller closes it.
-func StartFake(brokers int) (*Fake, error) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(brokers), kfake.DefaultNumPartitions(1))
+func StartFake(brokers int, more ...kfake.Opt) (*Fake, error) {
+	cluster, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(brokers), kfake.DefaultNumPartitions(1)}, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("start in-process broker: %w", err)
 	}
