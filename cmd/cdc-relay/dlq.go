@@ -14,11 +14,17 @@ import (
 )
 
 func newDLQ(a *app) *cobra.Command {
+	var src source
 	cmd := &cobra.Command{
 		Use:   "dlq",
 		Short: "Look at dead letters, send them again, give them up",
 		Long: `dlq works with the dead letters of the slot postgres.slot: rows that could not be
 published and are kept in public.cdc_relay_dead_letter. It talks to Postgres only.
+
+With --source inbox it works with those of consumers: messages that could not be handled and
+are kept in public.cdc_relay_inbox_letter, in the consumer's database. replay marks them due
+there, and the consumer's own runner handles them; then they are "processed". What waits
+behind a dead letter is "parked"; see "cdc-relay parked".
 
 A dead letter is "dead" until somebody decides. replay gives it back to the relay, which
 publishes it with the same message id; it is "replayed" then, and dead again if it is
@@ -30,22 +36,39 @@ Times are given as 2006-01-02T15:04:05Z, as 2006-01-02 (UTC), or as how long ago
   cdc-relay dlq list --reason too_large --since 24h
   cdc-relay dlq show 17 --show-payload
   cdc-relay dlq replay 17 --wait
-  cdc-relay dlq discard --topic outbox.event.test`,
+  cdc-relay dlq discard --topic outbox.event.test
+  cdc-relay dlq --source inbox list --consumer billing`,
 	}
 	group(cmd)
-	cmd.AddCommand(newDLQStats(a), newDLQList(a), newDLQShow(a), newDLQReplay(a), newDLQDiscard(a), newDLQPurge(a))
+	src.flags(cmd)
+	cmd.AddCommand(newDLQStats(a, &src), newDLQList(a, &src), newDLQShow(a, &src), newDLQReplay(a, &src), newDLQDiscard(a, &src), newDLQPurge(a, &src))
 	return cmd
 }
 
 // letters is what the commands of dlq work with.
 type letters struct {
-	db   *catalog.DB
-	slot string
-	list func(ctx context.Context, f deadletter.Filter, limit int, after int64) ([]deadletter.Letter, error)
+	store
+
+	db    *catalog.DB
+	owner string // the slot, or the consumer, "" for all of them
+	inbox bool
 }
 
 // withLetters calls do with a connection to the database of the dead letters.
-func (a *app) withLetters(ctx context.Context, do func(*letters) error) error {
+func (a *app) withLetters(cmd *cobra.Command, src *source, do func(*letters) error) error {
+	if err := src.check(cmd); err != nil {
+		return err
+	}
+	return a.withDatabase(cmd.Context(), func(c *config.Config, db *catalog.DB) error {
+		if src.inbox() {
+			return do(&letters{store: inboxStore{db}, db: db, owner: src.consumer, inbox: true})
+		}
+		return do(&letters{store: relayStore{db}, db: db, owner: c.Postgres.Slot})
+	})
+}
+
+// withDatabase calls do with a connection to postgres.url.
+func (a *app) withDatabase(ctx context.Context, do func(*config.Config, *catalog.DB) error) error {
 	c, err := a.load(config.Database)
 	if err != nil {
 		return err
@@ -53,11 +76,7 @@ func (a *app) withLetters(ctx context.Context, do func(*letters) error) error {
 	db, err := catalog.Open(ctx, c.Catalog())
 	if err == nil {
 		defer db.Close(context.WithoutCancel(ctx))
-		l := &letters{db: db, slot: c.Postgres.Slot}
-		l.list = func(ctx context.Context, f deadletter.Filter, limit int, after int64) ([]deadletter.Letter, error) {
-			return deadletter.List(ctx, db, f, limit, after)
-		}
-		err = do(l)
+		err = do(c, db)
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return &exitError{errors.New("interrupted"), exitInterrupted, ""}
@@ -65,9 +84,20 @@ func (a *app) withLetters(ctx context.Context, do func(*letters) error) error {
 	return err
 }
 
+// whose names whom the letters belong to.
+func (l *letters) whose() string {
+	switch {
+	case l.inbox && l.owner == "":
+		return "the inbox"
+	case l.inbox:
+		return "consumer " + printable(l.owner)
+	}
+	return "slot " + l.owner
+}
+
 // each calls do with pages of the dead letters that the filter chooses, in the order of their ids, until
 // limit of them (0: all) have been seen.
-func (l *letters) each(ctx context.Context, f deadletter.Filter, limit int64, page int, do func([]deadletter.Letter) error) error {
+func (l *letters) each(ctx context.Context, f deadletter.Filter, limit int64, page int, do func([]entry) error) error {
 	var after, seen int64
 	for limit == 0 || seen < limit {
 		if limit != 0 {
@@ -89,27 +119,34 @@ func (l *letters) each(ctx context.Context, f deadletter.Filter, limit int64, pa
 	return nil
 }
 
-// none says that the slot has no such dead letters, and which slot has some: one that was not named
-// is an easy mistake.
+// none says that there are no such dead letters, and which other slot or consumer has some: one that was
+// not named is an easy mistake.
 func (l *letters) none(ctx context.Context, such string) (string, error) {
-	stats, err := deadletter.Stats(ctx, l.db, "", deadletter.Dead)
+	text := fmt.Sprintf("%s has no %s", l.whose(), such)
+	if l.owner == "" {
+		return text, nil
+	}
+	stats, err := l.stats(ctx, "", deadletter.Dead)
 	if err != nil {
 		return "", err
+	}
+	kind, setting := "slot", "postgres.slot"
+	if l.inbox {
+		kind, setting = "consumer", "--consumer"
 	}
 	counts := map[string]int64{}
 	var others []string
 	for _, s := range stats {
-		if s.Slot == l.slot {
+		if s.Owner == l.owner {
 			continue
 		}
-		if counts[s.Slot] == 0 {
-			others = append(others, s.Slot)
+		if counts[s.Owner] == 0 {
+			others = append(others, s.Owner)
 		}
-		counts[s.Slot] += s.Count
+		counts[s.Owner] += s.Count
 	}
-	text := fmt.Sprintf("slot %s has no %s", l.slot, such)
-	for i, slot := range others {
-		others[i] = fmt.Sprintf("slot %s has %s (postgres.slot)", printable(slot), plural(counts[slot], "dead letter"))
+	for i, other := range others {
+		others[i] = fmt.Sprintf("%s %s has %s (%s)", kind, printable(other), plural(counts[other], "dead letter"), setting)
 	}
 	if len(others) > 0 {
 		text += "; " + strings.Join(others, ", ")

@@ -13,8 +13,8 @@ import (
 // discardBatch is how many dead letters one statement discards or purges.
 const discardBatch = 200
 
-func newDLQDiscard(a *app) *cobra.Command {
-	var filter letterFilter
+func newDLQDiscard(a *app, src *source) *cobra.Command {
+	filter := letterFilter{source: src}
 	var dryRun bool
 	var limit int64
 	var o output
@@ -44,10 +44,9 @@ With -o json it prints an object with the fields matched, discarded, dry_run.`,
 				return err
 			}
 			f.States = []deadletter.State{deadletter.Dead}
-			return a.withLetters(cmd.Context(), func(l *letters) error {
-				f.Slot = l.slot
-				w := &work{letters: l, filter: f, limit: limit, batch: discardBatch, stderr: a.stderr, verb: "discarded"}
-				w.change = func(ctx context.Context, ids []int64) (int64, error) { return deadletter.Discard(ctx, l.db, ids) }
+			return a.withLetters(cmd, src, func(l *letters) error {
+				f.Owner = l.owner
+				w := &work{letters: l, filter: f, limit: limit, batch: discardBatch, stderr: a.stderr, verb: "discarded", change: l.discard}
 				return discard(cmd, w, dryRun, o.json())
 			})
 		},
@@ -89,7 +88,7 @@ func discard(cmd *cobra.Command, w *work, dryRun, asJSON bool) error {
 	return err
 }
 
-func newDLQPurge(a *app) *cobra.Command {
+func newDLQPurge(a *app, src *source) *cobra.Command {
 	var before string
 	var all bool
 	var limit int64
@@ -100,7 +99,7 @@ func newDLQPurge(a *app) *cobra.Command {
 		Long: `purge deletes dead letters that were replayed or discarded before --until, or --all of
 them. It never deletes one that is dead, and none that the relay may meet again after a
 restart: those above the slot's restart_lsn. dead_letter.retention has the relay do the same
-by itself.
+by itself. With --source inbox it deletes those that were processed or discarded.
 
 With -o json it prints an object with the field purged.`,
 		Example: `  cdc-relay dlq purge --until 30d
@@ -129,8 +128,8 @@ With -o json it prints an object with the field purged.`,
 			if all {
 				end = now.AddDate(1, 0, 0) // also what a clock that goes ahead has written
 			}
-			return a.withLetters(cmd.Context(), func(l *letters) error {
-				return l.purge(cmd, end, limit, all, o.json())
+			return a.withLetters(cmd, src, func(l *letters) error {
+				return l.purgeAll(cmd, end, limit, all, o.json())
 			})
 		},
 	}
@@ -142,14 +141,14 @@ With -o json it prints an object with the field purged.`,
 	return cmd
 }
 
-func (l *letters) purge(cmd *cobra.Command, before time.Time, limit int64, all, asJSON bool) error {
+func (l *letters) purgeAll(cmd *cobra.Command, before time.Time, limit int64, all, asJSON bool) error {
 	var done int64
 	var failure error
 	for batch := int64(discardBatch); limit == 0 || done < limit; {
 		if limit != 0 {
 			batch = min(batch, limit-done)
 		}
-		n, err := deadletter.Purge(context.WithoutCancel(cmd.Context()), l.db, l.slot, before, int(batch))
+		n, err := l.purge(context.WithoutCancel(cmd.Context()), l.owner, before, int(batch))
 		done += n
 		if failure = err; err != nil || n < batch {
 			break
@@ -172,8 +171,11 @@ func (l *letters) purge(cmd *cobra.Command, before time.Time, limit int64, all, 
 	if failure != nil || limit != 0 && done == limit {
 		return failure
 	}
-	f := deadletter.Filter{Slot: l.slot, States: []deadletter.State{deadletter.Replayed, deadletter.Discarded}}
-	kept, err := deadletter.Count(cmd.Context(), l.db, f)
+	if l.inbox {
+		return nil // all that is left is later than that
+	}
+	f := deadletter.Filter{Owner: l.owner, States: []deadletter.State{deadletter.Replayed, deadletter.Discarded}}
+	kept, err := l.count(cmd.Context(), f)
 	if err == nil && kept > 0 {
 		why := "which the relay may meet again after a restart"
 		if !all {

@@ -8,24 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/deadletter"
 )
 
-// reasons are those of package deadletter, as the flag --reason takes them.
-var reasons = []string{
-	string(deadletter.TooLarge), string(deadletter.InvalidRecord), string(deadletter.InvalidTimestamp),
-	string(deadletter.InvalidTopic), string(deadletter.InvalidRow), string(deadletter.UnknownTopic),
-	string(deadletter.Attempts), string(deadletter.ValueGone),
-}
-
-// states are those of package deadletter, as the flag --state takes them.
-var states = []string{string(deadletter.Dead), string(deadletter.Replayed), string(deadletter.Discarded)}
-
-const allStates = "all"
-
 // letterFilter holds the flags that choose dead letters.
 type letterFilter struct {
+	source *source
+
 	kind, topic, aggregate, reason, id, since, until string
 	all                                              bool
 }
@@ -35,7 +24,8 @@ func (f *letterFilter) flags(cmd *cobra.Command) {
 	flags.StringVar(&f.kind, "type", "", "only those of this event `type`")
 	flags.StringVar(&f.topic, "topic", "", "only those for this `topic`")
 	flags.StringVar(&f.aggregate, "aggregate", "", "only those of this aggregate, by its `id` (the record key)")
-	flags.StringVar(&f.reason, "reason", "", "only those with this `reason`: "+strings.Join(reasons, ", "))
+	flags.StringVar(&f.reason, "reason", "", "only those with this `reason`: "+strings.Join(new(source).reasons(), ", ")+
+		"; of the inbox: "+strings.Join((&source{name: sourceInbox}).reasons(), ", "))
 	flags.StringVar(&f.id, "id", "", "only the one with this message `id`")
 	flags.StringVar(&f.since, "since", "", "only those that became dead letters at this `time` or later")
 	flags.StringVar(&f.until, "until", "", "only those that became dead letters before this `time`")
@@ -49,7 +39,7 @@ func (f *letterFilter) allFlag(cmd *cobra.Command) {
 // read turns flags and arguments, which are numbers of dead letters, into a filter.
 func (f *letterFilter) read(cmd *cobra.Command, args []string, now time.Time) (deadletter.Filter, error) {
 	out := deadletter.Filter{
-		Type: f.kind, Topic: f.topic, Aggregate: f.aggregate, ID: f.id, Reason: deadletter.Reason(f.reason),
+		Type: f.kind, Topic: f.topic, Aggregate: f.aggregate, ID: f.id,
 	}
 	for _, name := range []string{"type", "topic", "aggregate", "reason", "id", "since", "until"} {
 		// An empty variable in a script must not mean "all".
@@ -57,14 +47,10 @@ func (f *letterFilter) read(cmd *cobra.Command, args []string, now time.Time) (d
 			return out, usagef(cmd.CommandPath()+" --help", "--%s is empty", name)
 		}
 	}
-	if f.reason != "" && !slices.Contains(reasons, f.reason) {
-		next := "one of " + strings.Join(reasons, ", ")
-		if near := config.Nearest(f.reason, reasons); near != "" {
-			next = cmd.CommandPath() + " --reason " + near
-		}
-		return out, usagef(next, "unknown reason %q", f.reason)
-	}
 	var err error
+	if out.Reason, err = f.source.readReason(cmd, f.reason); err != nil {
+		return out, err
+	}
 	if out.Since, err = readTime(cmd, "since", f.since, now); err != nil {
 		return out, err
 	}
@@ -135,19 +121,4 @@ func readAge(text string) (time.Duration, bool) {
 	}
 	d, err := time.ParseDuration(text)
 	return d, err == nil && d >= 0
-}
-
-// readStates reads the flag --state.
-func readStates(cmd *cobra.Command, names []string) ([]deadletter.State, error) {
-	var out []deadletter.State
-	for _, name := range names {
-		if name == allStates && len(names) == 1 {
-			return nil, nil
-		}
-		if !slices.Contains(states, name) {
-			return nil, usagef(cmd.CommandPath()+" --state dead", "unknown state %q; choose among %s, or all", name, strings.Join(states, ", "))
-		}
-		out = append(out, deadletter.State(name))
-	}
-	return out, nil
 }

@@ -18,8 +18,8 @@ const (
 	listLimit = 100 // and shown, unless --max says otherwise
 )
 
-func newDLQList(a *app) *cobra.Command {
-	var filter letterFilter
+func newDLQList(a *app, src *source) *cobra.Command {
+	filter := letterFilter{source: src}
 	var o output
 	var show listing
 	var stateNames []string
@@ -35,7 +35,12 @@ reason, error, attempts, first_failed_at, last_failed_at, may_be_published, tabl
 message_id, type, topic, key, headers (name, value), value_bytes (null: a null value),
 value_kept, value, record_time, committed_at, commit_lsn, change_lsn, replays, replay_topic,
 created_at, changed_at. What is not UTF-8 is in a field …_base64 instead. More fields may
-come; these stay.`,
+come; these stay.
+
+With --source inbox the fields are id, consumer, state, reason, error, deliveries,
+first_failed_at, last_failed_at, message_id, type, topic, partition, offset, key, version,
+headers, value_bytes, value, record_time, blocks (later messages of the key wait), replays,
+not_before (of the next try), created_at, changed_at.`,
 		Example: `  cdc-relay dlq list
   cdc-relay dlq list --reason too_large --since 24h
   cdc-relay dlq list --state replayed,discarded --max 0 -o json
@@ -48,15 +53,15 @@ come; these stay.`,
 			if err != nil {
 				return err
 			}
-			if f.States, err = readStates(cmd, stateNames); err != nil {
+			if f.States, err = src.readStates(cmd, stateNames); err != nil {
 				return err
 			}
 			if show.limit < 0 {
 				return usagef(cmd.CommandPath()+" --max 0", "--max %d is negative", show.limit)
 			}
 			show.json = o.json()
-			return a.withLetters(cmd.Context(), func(l *letters) error {
-				f.Slot = l.slot
+			return a.withLetters(cmd, src, func(l *letters) error {
+				f.Owner = l.owner
 				return show.list(cmd, l, f)
 			})
 		},
@@ -64,7 +69,7 @@ come; these stay.`,
 	a.databaseFlag(cmd)
 	filter.flags(cmd)
 	o.flag(cmd)
-	cmd.Flags().StringSliceVar(&stateNames, "state", []string{string(deadletter.Dead)}, "only those in these `states`: dead, replayed, discarded, or all")
+	cmd.Flags().StringSliceVar(&stateNames, "state", []string{string(deadletter.Dead)}, "only those in these `states`: dead, replayed, discarded, or all; of the inbox: dead, parked, due, processed, discarded, or all")
 	cmd.Flags().Int64Var(&show.limit, "max", listLimit, "show at most this many; 0 shows all")
 	cmd.Flags().BoolVar(&show.payload, "show-payload", false, "show headers' values and payloads, too")
 	cmd.Flags().BoolVar(&show.exitCode, "exit-code", false, "exit 3 when there are any")
@@ -79,7 +84,7 @@ type listing struct {
 
 func (s *listing) list(cmd *cobra.Command, l *letters, f deadletter.Filter) error {
 	ctx := cmd.Context()
-	total, err := deadletter.Count(ctx, l.db, f)
+	total, err := l.count(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -99,7 +104,7 @@ func (s *listing) list(cmd *cobra.Command, l *letters, f deadletter.Filter) erro
 
 func (s *listing) array(ctx context.Context, out io.Writer, l *letters, f deadletter.Filter) error {
 	array := jsonArray{out: out}
-	err := s.each(ctx, l, f, func(letter *deadletter.Letter) error { return array.add(toJSON(letter, s.payload)) })
+	err := s.each(ctx, l, f, func(letter *entry) error { return array.add(toJSON(letter, s.payload)) })
 	if err != nil {
 		return err
 	}
@@ -114,9 +119,9 @@ func (s *listing) table(ctx context.Context, cmd *cobra.Command, l *letters, f d
 		}
 		return err
 	}
-	t := newLetterTable(f.States, s.payload)
+	t := newLetterTable(l.inbox, f.States, s.payload)
 	shown := int64(0)
-	err := s.each(ctx, l, f, func(letter *deadletter.Letter) error {
+	err := s.each(ctx, l, f, func(letter *entry) error {
 		shown++
 		t.letter(letter)
 		return nil
@@ -132,12 +137,12 @@ func (s *listing) table(ctx context.Context, cmd *cobra.Command, l *letters, f d
 }
 
 // each reads the values only when they are to be shown, one at a time: they may be large.
-func (s *listing) each(ctx context.Context, l *letters, f deadletter.Filter, do func(*deadletter.Letter) error) error {
-	return l.each(ctx, f, s.limit, listPage, func(page []deadletter.Letter) error {
+func (s *listing) each(ctx context.Context, l *letters, f deadletter.Filter, do func(*entry) error) error {
+	return l.each(ctx, f, s.limit, listPage, func(page []entry) error {
 		for i := range page {
 			letter := &page[i]
 			if s.payload {
-				whole, found, err := deadletter.Get(ctx, l.db, l.slot, letter.ID)
+				whole, found, err := l.get(ctx, l.owner, letter.ID)
 				if err != nil {
 					return err
 				}
@@ -156,12 +161,15 @@ func (s *listing) each(ctx context.Context, l *letters, f deadletter.Filter, do 
 // letterTable lists dead letters, one a line.
 type letterTable struct {
 	*table
-	state, payload bool
+	inbox, state, payload bool
 }
 
-func newLetterTable(states []deadletter.State, payload bool) *letterTable {
-	t := &letterTable{state: len(states) != 1, payload: payload}
+func newLetterTable(inbox bool, states []deadletter.State, payload bool) *letterTable {
+	t := &letterTable{inbox: inbox, state: len(states) != 1, payload: payload}
 	head := []string{">NUMBER", "SINCE"}
+	if inbox {
+		head = append(head, "CONSUMER")
+	}
 	if t.state {
 		head = append(head, "STATE")
 	}
@@ -173,8 +181,11 @@ func newLetterTable(states []deadletter.State, payload bool) *letterTable {
 	return t
 }
 
-func (t *letterTable) letter(l *deadletter.Letter) {
+func (t *letterTable) letter(l *entry) {
 	cells := []string{strconv.FormatInt(l.ID, 10), showTime(l.Created)}
+	if t.inbox {
+		cells = append(cells, cell(l.inbox.Consumer, 24))
+	}
 	if t.state {
 		cells = append(cells, string(l.State))
 	}
@@ -189,7 +200,7 @@ func (t *letterTable) letter(l *deadletter.Letter) {
 	}
 	cells = append(cells, cell(failure, 80))
 	if t.payload {
-		cells = append(cells, shorten(payloadText(l, 240), 60))
+		cells = append(cells, shorten(payloadText(&l.Letter, 240), 60))
 	}
 	t.add(cells...)
 }

@@ -142,12 +142,19 @@ type jsonHeader struct {
 }
 
 // toJSON brings a dead letter into the form of the documented JSON.
-func toJSON(l *deadletter.Letter, payload bool) jsonLetter {
+func toJSON(l *entry, payload bool) any {
+	if l.inbox != nil {
+		return inboxJSON(&l.Letter, l.inbox, payload)
+	}
+	return relayJSON(&l.Letter, payload)
+}
+
+func relayJSON(l *deadletter.Letter, payload bool) jsonLetter {
 	out := jsonLetter{
 		ID: l.ID, Slot: l.Slot, State: string(l.State), Reason: string(l.Reason), Error: l.Error,
 		Attempts: l.Attempts, FirstFailedAt: jsonTime(l.FirstFailed), LastFailedAt: jsonTime(l.LastFailed),
 		MayBePublished: l.MayBePublished, Table: l.Table, Type: l.Type, Topic: l.Topic,
-		Headers: make([]jsonHeader, len(l.Headers)), ValueKept: l.ValueKept,
+		Headers: jsonHeaders(l.Headers, payload), ValueKept: l.ValueKept,
 		RecordTime: jsonTime(l.RecordTime), CommittedAt: jsonTime(l.CommitTime),
 		CommitLSN: l.Position.Commit.String(), ChangeLSN: l.Position.LSN.String(),
 		Replays: l.Replays, ReplayTopic: l.ReplayTopic, CreatedAt: jsonTime(l.Created), ChangedAt: jsonTime(l.Changed),
@@ -160,10 +167,15 @@ func toJSON(l *deadletter.Letter, payload bool) jsonLetter {
 	if payload {
 		out.Value, out.ValueBase64 = jsonText(l.Value)
 	}
-	for i, h := range l.Headers {
-		out.Headers[i].Name = h.Name
+	return out
+}
+
+func jsonHeaders(headers []deadletter.Header, payload bool) []jsonHeader {
+	out := make([]jsonHeader, len(headers))
+	for i, h := range headers {
+		out[i].Name = h.Name
 		if payload {
-			out.Headers[i].Value, out.Headers[i].ValueBase64 = jsonText(h.Value)
+			out[i].Value, out[i].ValueBase64 = jsonText(h.Value)
 		}
 	}
 	return out

@@ -19,8 +19,8 @@ import (
 // the transaction has committed, so it is small.
 const replayBatch = 20
 
-func newDLQReplay(a *app) *cobra.Command {
-	var filter letterFilter
+func newDLQReplay(a *app, src *source) *cobra.Command {
+	filter := letterFilter{source: src}
 	var o output
 	r := replay{stderr: a.stderr}
 	cmd := &cobra.Command{
@@ -35,8 +35,14 @@ is left alone, so the command can be repeated.
 With --wait it waits until the relay has got there, says which were refused again, and exits
 4 when any was, or when --timeout passes.
 
+With --source inbox it marks them due. The consumer's own runner handles them within
+seconds, with a fresh count of deliveries; the command says when none has been seen. --rate
+and --to-topic have no meaning there. --wait waits for the runner.
+
 With -o json it prints an object with the fields matched, replayed, dry_run, and with --wait
-also published and refused_again, an array of dead letters as in list.`,
+also published (with --source inbox: processed) and refused_again, an array of dead letters
+as in list. without_runner lists consumers that no runner was seen of, with seen_at_age_s,
+null for never.`,
 		Example: `  cdc-relay dlq replay 17 18
   cdc-relay dlq replay --reason too_large --since 24h --dry-run
   cdc-relay dlq replay --reason invalid_topic --to-topic orders --wait
@@ -45,7 +51,7 @@ also published and refused_again, an array of dead letters as in list.`,
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			if err := r.check(cmd); err != nil {
+			if err := r.check(cmd, src); err != nil {
 				return err
 			}
 			if err := filter.chosen(cmd, args); err != nil {
@@ -57,8 +63,8 @@ also published and refused_again, an array of dead letters as in list.`,
 			}
 			f.States = []deadletter.State{deadletter.Dead}
 			r.json = o.json()
-			return a.withLetters(cmd.Context(), func(l *letters) error {
-				f.Slot = l.slot
+			return a.withLetters(cmd, src, func(l *letters) error {
+				f.Owner = l.owner
 				return r.run(cmd, l, f)
 			})
 		},
@@ -92,14 +98,15 @@ type replay struct {
 	active   bool          // a relay streams from the slot
 	replayed []int64       // numbers
 	end      pglogrepl.LSN // what the relay confirms once it is done with them
-	refused  []deadletter.Letter
+	refused  []entry
 	waited   bool
+	missing  []jsonRunner // consumers that no runner has been seen of
 }
 
 // maxTopic is the longest name that Kafka allows.
 const maxTopic = 249
 
-func (r *replay) check(cmd *cobra.Command) error {
+func (r *replay) check(cmd *cobra.Command, src *source) error {
 	switch path := cmd.CommandPath(); {
 	case r.limit < 0:
 		return usagef(path+" --max 100", "--max %d is negative", r.limit)
@@ -109,6 +116,8 @@ func (r *replay) check(cmd *cobra.Command) error {
 		return usagef(path+" --wait --timeout 1m", "--timeout %v is negative", r.timeout)
 	case r.timeout != 0 && !r.wait:
 		return usagef(path+" --wait --timeout "+r.timeout.String(), "--timeout needs --wait")
+	case cmd.Flags().Changed("to-topic") && src.inbox():
+		return usagef(path+" --source inbox", "--to-topic is for the dead letters of the relay; a consumer's go to no topic")
 	case cmd.Flags().Changed("to-topic") && !topicName(r.topic):
 		return usagef(path+" --to-topic orders", "--to-topic %q cannot be a topic's name", r.topic)
 	}
@@ -131,7 +140,9 @@ func (r *replay) run(cmd *cobra.Command, l *letters, f deadletter.Filter) error 
 		letters: l, filter: f, limit: r.limit, batch: replayBatch, rate: r.rate,
 		stderr: r.stderr, verb: "replayed", change: r.give,
 	}
-	if err := r.lookAtSlot(ctx, l); err != nil {
+	if l.inbox {
+		r.work.verb, r.work.change = "made due", r.makeDue
+	} else if err := r.lookAtSlot(ctx, l); err != nil {
 		return err
 	}
 	if err := r.work.begin(cmd); err != nil {
@@ -141,22 +152,29 @@ func (r *replay) run(cmd *cobra.Command, l *letters, f deadletter.Filter) error 
 		return r.preview(cmd, l, f)
 	}
 	err := r.work.run(ctx)
+	await, tell := r.await, r.print
+	if l.inbox {
+		await, tell = r.awaitRunner, r.printDue
+		if err == nil {
+			err = r.lookAtRunners(ctx, l)
+		}
+	}
 	if err == nil && r.wait && len(r.replayed) > 0 {
-		err = r.await(ctx, l)
+		err = await(ctx, l)
 	}
 	if r.json {
 		return errors.Join(r.printJSON(cmd.OutOrStdout()), err)
 	}
-	r.print(cmd.OutOrStdout())
+	tell(cmd.OutOrStdout())
 	return err
 }
 
 // lookAtSlot finds out whether anybody is there to publish.
 func (r *replay) lookAtSlot(ctx context.Context, l *letters) error {
-	slot, found, err := l.db.Slot(ctx, l.slot)
+	slot, found, err := l.db.Slot(ctx, l.owner)
 	if err == nil && !found {
 		return &exitError{
-			fmt.Errorf("slot %s does not exist, so nobody would publish them", l.slot), exitConfig,
+			fmt.Errorf("slot %s does not exist, so nobody would publish them", l.owner), exitConfig,
 			"name the relay's slot in postgres.slot, or create it: cdc-relay init",
 		}
 	}
@@ -191,14 +209,20 @@ type jsonReplay struct {
 	Replayed     int64        `json:"replayed"`
 	DryRun       bool         `json:"dry_run"`
 	Published    *int         `json:"published,omitempty"`
-	RefusedAgain []jsonLetter `json:"refused_again,omitempty"`
+	Processed    *int         `json:"processed,omitempty"`
+	RefusedAgain []any        `json:"refused_again,omitempty"`
+	Waiting      []jsonRunner `json:"without_runner,omitempty"`
 }
 
 func (r *replay) printJSON(out io.Writer) error {
-	result := jsonReplay{Matched: r.work.total, Replayed: r.work.done, DryRun: r.dryRun}
+	result := jsonReplay{Matched: r.work.total, Replayed: r.work.done, DryRun: r.dryRun, Waiting: r.missing}
 	if r.waited {
-		published := len(r.replayed) - len(r.refused)
-		result.Published = &published
+		fine := len(r.replayed) - len(r.refused)
+		if r.work.letters.inbox {
+			result.Processed = &fine
+		} else {
+			result.Published = &fine
+		}
 		for i := range r.refused {
 			result.RefusedAgain = append(result.RefusedAgain, toJSON(&r.refused[i], false))
 		}
@@ -214,7 +238,7 @@ func (r *replay) print(out io.Writer) {
 	case !r.wait && r.work.done > 0 && r.active:
 		fmt.Fprintln(out, "the relay publishes them when it comes to them; --wait would wait for that")
 	case !r.wait && r.work.done > 0:
-		fmt.Fprintf(out, "no relay streams from slot %s now; the next one publishes them\n", r.work.letters.slot)
+		fmt.Fprintf(out, "no relay streams from slot %s now; the next one publishes them\n", r.work.letters.owner)
 	case r.waited:
 		fmt.Fprintf(out, "published %d, refused again %d\n", len(r.replayed)-len(r.refused), len(r.refused))
 	}
@@ -243,8 +267,8 @@ func preview(cmd *cobra.Command, l *letters, f deadletter.Filter, total int64, w
 }
 
 // printSome lists the first of many dead letters.
-func printSome(out io.Writer, some []deadletter.Letter, total int64) {
-	t := newLetterTable([]deadletter.State{deadletter.Dead}, false)
+func printSome(out io.Writer, some []entry, total int64) {
+	t := newLetterTable(len(some) > 0 && some[0].inbox != nil, []deadletter.State{deadletter.Dead}, false)
 	for i := range some[:min(len(some), someLetters)] {
 		t.letter(&some[i])
 	}
@@ -269,18 +293,18 @@ func (l *letters) sayLeftAlone(cmd *cobra.Command, ids []int64) error {
 	for _, id := range ids {
 		missing[id] = true
 	}
-	f := deadletter.Filter{Slot: l.slot, Letters: ids}
-	err := l.each(cmd.Context(), f, 0, listPage, func(page []deadletter.Letter) error {
+	f := deadletter.Filter{Owner: l.owner, Letters: ids}
+	err := l.each(cmd.Context(), f, 0, listPage, func(page []entry) error {
 		for i := range page {
 			delete(missing, page[i].ID)
 			if page[i].State != deadletter.Dead {
-				fmt.Fprintf(cmd.ErrOrStderr(), "left alone: %d is %s\n", page[i].ID, stateText(&page[i]))
+				fmt.Fprintf(cmd.ErrOrStderr(), "left alone: %d is %s\n", page[i].ID, stateText(&page[i].Letter))
 			}
 		}
 		return nil
 	})
 	for _, id := range slices.Sorted(maps.Keys(missing)) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "left alone: slot %s has no dead letter %d\n", l.slot, id)
+		fmt.Fprintf(cmd.ErrOrStderr(), "left alone: %s has no dead letter %d\n", l.whose(), id)
 	}
 	return err
 }

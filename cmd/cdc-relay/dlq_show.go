@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/deadletter"
 )
 
-func newDLQShow(a *app) *cobra.Command {
+func newDLQShow(a *app, src *source) *cobra.Command {
 	var payload bool
 	var o output
 	cmd := &cobra.Command{
@@ -34,7 +34,7 @@ payload with --show-payload only. With -o json it prints an array of the objects
 			if len(ids) == 0 {
 				return usagef("cdc-relay dlq list", "no number is given; list shows them")
 			}
-			return a.withLetters(cmd.Context(), func(l *letters) error {
+			return a.withLetters(cmd, src, func(l *letters) error {
 				return l.show(cmd, ids, payload, o.json())
 			})
 		},
@@ -51,7 +51,7 @@ func (l *letters) show(cmd *cobra.Command, ids []int64, payload, asJSON bool) er
 	var missing []string
 	shown := 0
 	for _, id := range ids {
-		letter, found, err := deadletter.Get(cmd.Context(), l.db, l.slot, id)
+		letter, found, err := l.get(cmd.Context(), l.owner, id)
 		if err != nil {
 			return err
 		}
@@ -78,42 +78,54 @@ func (l *letters) show(cmd *cobra.Command, ids []int64, payload, asJSON bool) er
 	}
 	if len(missing) > 0 {
 		return &exitError{
-			fmt.Errorf("slot %s has no dead letter %s", l.slot, strings.Join(missing, ", ")), exitNo,
-			"cdc-relay dlq list --state all",
+			fmt.Errorf("%s has no dead letter %s", l.whose(), strings.Join(missing, ", ")), exitNo,
+			cmd.Parent().CommandPath() + " list --state all",
 		}
 	}
 	return nil
 }
 
 // printLetter shows a dead letter as names and values.
-func printLetter(out io.Writer, l *deadletter.Letter, payload bool) {
+func printLetter(out io.Writer, l *entry, payload bool) {
 	field := func(name, value string) { fmt.Fprintf(out, "%-17s %s\n", name, value) }
-	orNone := func(text string) string {
-		if text == "" {
-			return "–"
-		}
-		return printable(text)
-	}
 	field("number", strconv.FormatInt(l.ID, 10))
-	field("state", stateText(l))
+	field("state", stateText(&l.Letter))
 	field("reason", orNone(string(l.Reason)))
 	field("error", orNone(l.Error))
-	field("attempts", strconv.Itoa(l.Attempts))
-	field("failed", showTime(l.FirstFailed)+" first, "+showTime(l.LastFailed)+" last")
-	published := "no"
-	if l.MayBePublished {
-		published = "possible: a broker did not answer"
+	if l.inbox != nil {
+		printPlace(field, l)
+	} else {
+		field("attempts", strconv.Itoa(l.Attempts))
+		field("failed", showTime(l.FirstFailed)+" first, "+showTime(l.LastFailed)+" last")
+		published := "no"
+		if l.MayBePublished {
+			published = "possible: a broker did not answer"
+		}
+		field("on the topic", published)
 	}
-	field("on the topic", published)
 	field("message id", cellBytes(l.MessageID, maxField))
 	field("type", orNone(l.Type))
 	field("topic", orNone(l.Topic))
 	field("key", cellBytes(l.Key, maxField))
 	field("record time", showTime(l.RecordTime))
-	field("table", orNone(l.Table))
-	field("committed", showTime(l.CommitTime)+" at "+l.Position.Commit.String())
-	field("slot", printable(l.Slot))
-	field("value", valueText(l))
+	if l.inbox == nil {
+		field("table", orNone(l.Table))
+		field("committed", showTime(l.CommitTime)+" at "+l.Position.Commit.String())
+		field("slot", printable(l.Slot))
+	}
+	field("value", valueText(&l.Letter))
+	printRecord(out, field, &l.Letter, payload)
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "–"
+	}
+	return printable(text)
+}
+
+// printRecord shows the headers' names, or with payload all of the record.
+func printRecord(out io.Writer, field func(name, value string), l *deadletter.Letter, payload bool) {
 	names := make([]string, len(l.Headers))
 	for i, h := range l.Headers {
 		names[i] = printable(h.Name)

@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/deadletter"
 )
 
-func newDLQStats(a *app) *cobra.Command {
+func newDLQStats(a *app, src *source) *cobra.Command {
 	var o output
 	var exitCode bool
 	var stateNames []string
@@ -18,7 +18,8 @@ func newDLQStats(a *app) *cobra.Command {
 		Use:   "stats",
 		Short: "Count dead letters by state and reason",
 		Long: `stats counts dead letters by state and reason, with the age of the oldest. With -o json it
-prints an array of objects with the fields slot, state, reason, count, oldest.
+prints an array of objects with the fields slot (with --source inbox: consumer), state,
+reason, count, oldest.
 
 With --exit-code it exits 3 while there are any that are dead, for a job that tells
 somebody; with --state, any in that state.`,
@@ -29,12 +30,12 @@ somebody; with --state, any in that state.`,
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			wanted, err := readStates(cmd, stateNames)
+			wanted, err := src.readStates(cmd, stateNames)
 			if err != nil {
 				return err
 			}
-			return a.withLetters(cmd.Context(), func(l *letters) error {
-				stats, err := deadletter.Stats(cmd.Context(), l.db, l.slot, wanted...)
+			return a.withLetters(cmd, src, func(l *letters) error {
+				stats, err := l.stats(cmd.Context(), l.owner, wanted...)
 				if err != nil {
 					return err
 				}
@@ -47,7 +48,7 @@ somebody; with --state, any in that state.`,
 	}
 	a.databaseFlag(cmd)
 	o.flag(cmd)
-	cmd.Flags().StringSliceVar(&stateNames, "state", []string{allStates}, "only these `states`: dead, replayed, discarded, or all")
+	cmd.Flags().StringSliceVar(&stateNames, "state", []string{allStates}, "only these `states`: dead, replayed, discarded, or all; of the inbox: dead, parked, due, processed, discarded, or all")
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit 3 when any is dead")
 	return cmd
 }
@@ -68,11 +69,12 @@ func alarm(stats []deadletter.Stat, anyState bool) error {
 
 // jsonStat is a count as JSON.
 type jsonStat struct {
-	Slot   string     `json:"slot"`
-	State  string     `json:"state"`
-	Reason string     `json:"reason"`
-	Count  int64      `json:"count"`
-	Oldest *time.Time `json:"oldest"`
+	Slot     string     `json:"slot,omitempty"`
+	Consumer string     `json:"consumer,omitempty"`
+	State    string     `json:"state"`
+	Reason   string     `json:"reason"`
+	Count    int64      `json:"count"`
+	Oldest   *time.Time `json:"oldest"`
 }
 
 func (l *letters) printStats(cmd *cobra.Command, stats []deadletter.Stat, asJSON bool) error {
@@ -80,7 +82,11 @@ func (l *letters) printStats(cmd *cobra.Command, stats []deadletter.Stat, asJSON
 	if asJSON {
 		array := jsonArray{out: out}
 		for _, s := range stats {
-			if err := array.add(jsonStat{s.Slot, string(s.State), string(s.Reason), s.Count, jsonTime(s.Oldest)}); err != nil {
+			one := jsonStat{Slot: s.Owner, State: string(s.State), Reason: string(s.Reason), Count: s.Count, Oldest: jsonTime(s.Oldest)}
+			if l.inbox {
+				one.Slot, one.Consumer = "", s.Owner
+			}
+			if err := array.add(one); err != nil {
 				return err
 			}
 		}
@@ -93,9 +99,17 @@ func (l *letters) printStats(cmd *cobra.Command, stats []deadletter.Stat, asJSON
 		}
 		return err
 	}
-	t := newTable("STATE", "REASON", ">COUNT", "OLDEST", ">AGE")
+	head := []string{"STATE", "REASON", ">COUNT", "OLDEST", ">AGE"}
+	if l.inbox {
+		head = append([]string{"CONSUMER"}, head...)
+	}
+	t := newTable(head...)
 	for _, s := range stats {
-		t.add(string(s.State), printable(string(s.Reason)), strconv.FormatInt(s.Count, 10), showTime(s.Oldest), ageText(time.Since(s.Oldest)))
+		cells := []string{string(s.State), printable(string(s.Reason)), strconv.FormatInt(s.Count, 10), showTime(s.Oldest), ageText(time.Since(s.Oldest))}
+		if l.inbox {
+			cells = append([]string{cell(s.Owner, 24)}, cells...)
+		}
+		t.add(cells...)
 	}
 	t.print(out)
 	return nil

@@ -19,7 +19,7 @@ var now = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 // command has the flags of a command line parsed and returns the filter.
 func command(t *testing.T, args ...string) (*cobra.Command, *letterFilter) {
 	t.Helper()
-	var f letterFilter
+	f := letterFilter{source: new(source)}
 	cmd := &cobra.Command{Use: "test"}
 	f.flags(cmd)
 	f.allFlag(cmd)
@@ -173,7 +173,7 @@ value             8 bytes
 		true:  fields + "\nheaders\n  id: m-1\n  secret: hunter2\\r\n  none: null\n\nvalue\n{}\n\\x1b[2J\\xff\n",
 	} {
 		var out strings.Builder
-		printLetter(&out, &l, payload)
+		printLetter(&out, &entry{Letter: l}, payload)
 		if diff := cmp.Diff(want[1:], out.String()); diff != "" {
 			t.Errorf("payload %v: %s", payload, diff)
 		}
@@ -207,7 +207,7 @@ func TestJSON(t *testing.T) {
 	} {
 		var out strings.Builder
 		array := jsonArray{out: &out}
-		if err := errors.Join(array.add(toJSON(&l, payload)), array.end()); err != nil {
+		if err := errors.Join(array.add(toJSON(&entry{Letter: l}, payload)), array.end()); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, out.String()); diff != "" {
@@ -241,9 +241,9 @@ NUMBER  SINCE                 STATE      REASON       TYPE         TOPIC   KEY  
      2  –                     dead                    –            –       –         –                                                                                 not kept
 `,
 	} {
-		table := newLetterTable(nil, payload)
+		table := newLetterTable(false, nil, payload)
 		for _, l := range []*deadletter.Letter{&long, &null, &gone} {
-			table.letter(l)
+			table.letter(&entry{Letter: *l})
 		}
 		var out strings.Builder
 		table.print(&out)

@@ -30,7 +30,7 @@ func (r *replay) await(ctx context.Context, l *letters) error {
 		return err
 	}
 	for ids := range slices.Chunk(r.replayed, listPage) {
-		f := deadletter.Filter{Slot: l.slot, Letters: ids, States: []deadletter.State{deadletter.Dead}}
+		f := deadletter.Filter{Owner: l.owner, Letters: ids, States: []deadletter.State{deadletter.Dead}}
 		again, err := l.list(ctx, f, len(ids), 0)
 		if err != nil {
 			return err
@@ -52,13 +52,13 @@ func (r *replay) confirmed(ctx context.Context, l *letters) error {
 	fmt.Fprintln(r.stderr, "waiting until the relay has published them")
 	told := time.Now()
 	for {
-		slot, found, err := l.db.Slot(ctx, l.slot)
+		slot, found, err := l.db.Slot(ctx, l.owner)
 		switch {
 		case err != nil:
 			return r.unconfirmed(ctx, l, slot.Active, err)
 		case !found:
 			return &exitError{
-				fmt.Errorf("slot %s does not exist any more, so nobody publishes what was replayed", l.slot), exitConfig,
+				fmt.Errorf("slot %s does not exist any more, so nobody publishes what was replayed", l.owner), exitConfig,
 				"create it: cdc-relay init; what was replayed before is not published then",
 			}
 		case slot.Confirmed >= r.end:
@@ -94,7 +94,7 @@ func (r *replay) unconfirmed(ctx context.Context, l *letters, active bool, err e
 	text := fmt.Sprintf("%s replayed, but not confirmed by the relay%s", plural(int64(len(r.replayed)), "dead letter"), within)
 	next := "see what keeps it: cdc-relay health; what was replayed stays so, and dlq list shows what is refused again"
 	if !active {
-		text += ": none streams from slot " + l.slot
+		text += ": none streams from slot " + l.owner
 		next = "start it: cdc-relay run; what was replayed stays so"
 	}
 	if within == "" {

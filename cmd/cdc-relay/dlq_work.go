@@ -50,7 +50,7 @@ func (e *stoppedError) Unwrap() error { return e.cause }
 
 // begin finds out how much there is to do.
 func (w *work) begin(cmd *cobra.Command) error {
-	total, err := deadletter.Count(cmd.Context(), w.letters.db, w.filter)
+	total, err := w.letters.count(cmd.Context(), w.filter)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (w *work) run(ctx context.Context) error {
 	bar := newProgress(w.stderr, w.verb, w.total)
 	defer bar.end()
 	began, seen := time.Now(), int64(0)
-	err := w.letters.each(ctx, w.filter, w.total, w.batchSize(), func(page []deadletter.Letter) error {
+	err := w.letters.each(ctx, w.filter, w.total, w.batchSize(), func(page []entry) error {
 		if w.rate > 0 {
 			if err := until(ctx, began.Add(time.Duration(float64(seen)/w.rate*float64(time.Second)))); err != nil {
 				return err

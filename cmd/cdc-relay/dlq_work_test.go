@@ -24,17 +24,26 @@ type someWork struct {
 func newWork(n int) *someWork {
 	began := time.Now()
 	w := &someWork{work: work{batch: 20, stderr: &strings.Builder{}, verb: "replayed", total: int64(n)}}
-	w.letters = &letters{list: func(_ context.Context, _ deadletter.Filter, limit int, after int64) (page []deadletter.Letter, err error) {
-		for id := after + 10; len(page) < limit && id <= int64(n)*10; id += 10 {
-			page = append(page, deadletter.Letter{ID: id})
-		}
-		return page, nil
-	}}
+	w.letters = &letters{store: someStore{n: int64(n)}}
 	w.change = func(_ context.Context, ids []int64) (int64, error) {
 		w.batches, w.at = append(w.batches, ids), append(w.at, time.Since(began))
 		return int64(len(ids)), nil
 	}
 	return w
+}
+
+// someStore has n dead letters; it only lists them.
+type someStore struct {
+	store
+
+	n int64
+}
+
+func (s someStore) list(_ context.Context, _ deadletter.Filter, limit int, after int64) (page []entry, err error) {
+	for id := after + 10; len(page) < limit && id <= s.n*10; id += 10 {
+		page = append(page, entry{Letter: deadletter.Letter{ID: id}})
+	}
+	return page, nil
 }
 
 func (w *someWork) sizes() (sizes []int) {

@@ -44,7 +44,7 @@ names, 130 interrupted.`,
 	flags.StringVarP(&a.configFile, "config", "c", "", "YAML `file` of settings")
 	a.keyFlag(flags, "log-level", "log.level", "`level` of logging: debug, info, warn or error (default info)")
 	a.keyFlag(flags, "log-format", "log.format", "`form` of the log: text, json, or auto: text on a terminal, JSON elsewhere (default auto)")
-	root.AddCommand(newRun(a), newInit(a), newMigrate(a), newValidate(a), newHealth(a), newDLQ(a), newVersion())
+	root.AddCommand(newRun(a), newInit(a), newMigrate(a), newValidate(a), newHealth(a), newDLQ(a), newInbox(a), newParked(a), newVersion())
 	return root
 }
 

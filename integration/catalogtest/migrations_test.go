@@ -47,14 +47,14 @@ func TestMigrateAsOwner(t *testing.T) {
 	t.Cleanup(func() { dropRoles(t, env, owner) })
 	env.Exec("ALTER DATABASE " + env.Slot + " OWNER TO " + owner)
 	conn := connect(t, as(t, env.URL, owner))
-	wantStates(t, conn, "pending pending pending pending")
-	for _, want := range []int{4, 0} {
+	wantStates(t, conn, "pending pending pending pending pending")
+	for _, want := range []int{5, 0} {
 		ran, err := migrations.Up(ctx, conn, migrations.Options{})
 		if err != nil || len(ran) != want {
 			t.Fatalf("Up ran %d, %v, want %d", len(ran), err, want)
 		}
 	}
-	wantStates(t, conn, "applied applied applied applied")
+	wantStates(t, conn, "applied applied applied applied applied")
 
 	env.Exec("INSERT INTO public.outbox (aggregatetype, type) VALUES ('a', 'b')")
 	env.Exec(`INSERT INTO public.cdc_relay_slots (slot, database, system_id, timeline, consistent_point, publications, history_id)
@@ -73,6 +73,8 @@ func TestMigrateAsOwner(t *testing.T) {
 			t.Errorf("Down ran %d, %v, want 1", len(ran), err)
 		}
 	}
+	env.Exec(`INSERT INTO public.cdc_relay_inbox_letter (consumer, message_id, state, blocks, reason) VALUES ('c', 'm', 'dead', false, 'permanent')`)
+	refuse("public.cdc_relay_inbox_letter holds messages that wait", "UPDATE public.cdc_relay_inbox_letter SET state = 'discarded'")
 	env.Exec(`INSERT INTO public.cdc_relay_dead_letter (slot, system_id, commit_lsn, change_lsn, kind, index, value_kept, reason, error,
 			attempts, may_be_published, ordinal, marker, changed_lsn)
 			VALUES ('s', '1', '0/1', '0/1', 'r', 0, true, 'too_large', '', 1, false, 1, '', '0/1')`)
@@ -80,16 +82,16 @@ func TestMigrateAsOwner(t *testing.T) {
 	refuse("publication cdc_relay is in use", "UPDATE public.cdc_relay_slots SET publications = '{x}'")
 	refuse("public.cdc_relay_slots holds rows", "DELETE FROM public.cdc_relay_slots")
 	refuse("public.outbox holds rows", "DELETE FROM public.outbox")
-	wantStates(t, conn, "pending pending pending pending")
+	wantStates(t, conn, "pending pending pending pending pending")
 
 	if _, err := migrations.Up(ctx, conn, migrations.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	env.Exec("INSERT INTO public.outbox (aggregatetype, type) VALUES ('a', 'b')")
-	if ran, err := migrations.Down(ctx, conn, 4, migrations.Options{Force: true}); err != nil || len(ran) != 4 {
-		t.Errorf("forced Down ran %d, %v, want 4", len(ran), err)
+	if ran, err := migrations.Down(ctx, conn, 5, migrations.Options{Force: true}); err != nil || len(ran) != 5 {
+		t.Errorf("forced Down ran %d, %v, want 5", len(ran), err)
 	}
-	wantStates(t, conn, "pending pending pending pending")
+	wantStates(t, conn, "pending pending pending pending pending")
 }
 
 // What somebody else made is left alone, up and down.
@@ -99,18 +101,18 @@ func TestMigrateAroundWhatExists(t *testing.T) {
 	ctx := t.Context()
 	env.Exec("CREATE TABLE public.outbox (id int)")
 	conn := connect(t, env.URL)
-	if ran, err := migrations.Up(ctx, conn, migrations.Options{Skip: []string{"publication"}}); err != nil || len(ran) != 2 {
-		t.Fatalf("Up ran %d, %v, want 2", len(ran), err)
+	if ran, err := migrations.Up(ctx, conn, migrations.Options{Skip: []string{"publication"}}); err != nil || len(ran) != 3 {
+		t.Fatalf("Up ran %d, %v, want 3", len(ran), err)
 	}
-	if got, want := states(t, conn, migrations.Options{Skip: []string{"publication"}}), "foreign applied skipped applied"; got != want {
+	if got, want := states(t, conn, migrations.Options{Skip: []string{"publication"}}), "foreign applied skipped applied applied"; got != want {
 		t.Errorf("states %q, want %q", got, want)
 	}
 	env.Exec("CREATE PUBLICATION cdc_relay FOR TABLE public.outbox")
-	wantStates(t, conn, "foreign applied foreign applied")
-	if ran, err := migrations.Down(ctx, conn, 9, migrations.Options{Force: true}); err != nil || len(ran) != 2 {
-		t.Errorf("Down ran %d, %v, want 2", len(ran), err)
+	wantStates(t, conn, "foreign applied foreign applied applied")
+	if ran, err := migrations.Down(ctx, conn, 9, migrations.Options{Force: true}); err != nil || len(ran) != 3 {
+		t.Errorf("Down ran %d, %v, want 3", len(ran), err)
 	}
-	wantStates(t, conn, "foreign pending foreign pending")
+	wantStates(t, conn, "foreign pending foreign pending pending")
 }
 
 func TestMigrateByManyAtOnce(t *testing.T) {
@@ -137,8 +139,8 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 			t.Error(r.err)
 		}
 	}
-	if total != 4 {
-		t.Errorf("%d migrations ran, want 4", total)
+	if total != 5 {
+		t.Errorf("%d migrations ran, want 5", total)
 	}
 }
 
@@ -174,10 +176,10 @@ func TestMigrationIsOneTransaction(t *testing.T) {
 	if err == nil || len(ran) != 1 || !strings.Contains(err.Error(), "002_cdc_relay_slots") {
 		t.Fatalf("Up ran %d, %v, want one and an error about the second", len(ran), err)
 	}
-	wantStates(t, conn, "applied pending pending pending")
+	wantStates(t, conn, "applied pending pending pending pending")
 	env.Exec("DROP TYPE public.cdc_relay_slots")
-	if ran, err := migrations.Up(t.Context(), conn, migrations.Options{}); err != nil || len(ran) != 3 {
-		t.Errorf("Up ran %d, %v, want 3", len(ran), err)
+	if ran, err := migrations.Up(t.Context(), conn, migrations.Options{}); err != nil || len(ran) != 4 {
+		t.Errorf("Up ran %d, %v, want 4", len(ran), err)
 	}
 }
 
@@ -199,8 +201,8 @@ func TestPrintedMigrations(t *testing.T) {
 	}
 	_, script, _ := strings.Cut(files[0].Content, "\n") // the first line is psql's own
 	run(script)
-	wantStates(t, conn, "applied applied applied applied")
-	if _, err := migrations.Down(t.Context(), conn, 4, migrations.Options{}); err != nil {
+	wantStates(t, conn, "applied applied applied applied applied")
+	if _, err := migrations.Down(t.Context(), conn, 5, migrations.Options{}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -216,9 +218,9 @@ func TestPrintedMigrations(t *testing.T) {
 			undo = append([]string{f.Content}, undo...)
 		}
 	}
-	wantStates(t, conn, "applied applied applied applied")
+	wantStates(t, conn, "applied applied applied applied applied")
 	for _, sql := range undo {
 		run(sql)
 	}
-	wantStates(t, conn, "pending pending pending pending")
+	wantStates(t, conn, "pending pending pending pending pending")
 }

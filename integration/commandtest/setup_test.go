@@ -121,20 +121,20 @@ func TestMigrate(t *testing.T) {
 	file := env.WriteConfig(testenv.Settings{"postgres.publication": nil, "kafka.brokers": []string{"127.0.0.1:1"}})
 	migrate := func(args ...string) []string { return append(append([]string{"migrate"}, args...), "--config", file) }
 
-	refused(t, env.Run(migrate("status")...), 3, "migrations are pending: 4", "cdc-relay migrate up")
+	refused(t, env.Run(migrate("status")...), 3, "migrations are pending: 5", "cdc-relay migrate up")
 	succeeds(t, env, []string{"nothing is applied"}, migrate("down")...)
-	succeeds(t, env, []string{"applied 001_outbox\napplied 002_cdc_relay_slots\napplied 003_publication\napplied 004_cdc_relay_dead_letter\n"}, migrate("up")...)
+	succeeds(t, env, []string{"applied 001_outbox\napplied 002_cdc_relay_slots\napplied 003_publication\napplied 004_cdc_relay_dead_letter\napplied 005_cdc_relay_inbox\n"}, migrate("up")...)
 	succeeds(t, env, []string{"nothing is pending\n"}, migrate("up")...)
-	if status := succeeds(t, env, nil, migrate("status")...); strings.Count(status, "applied") != 4 {
+	if status := succeeds(t, env, nil, migrate("status")...); strings.Count(status, "applied") != 5 {
 		t.Errorf("status:\n%s", status)
 	}
 	env.Exec(`INSERT INTO public.outbox (aggregatetype, type) VALUES ('a', 'b')`)
-	refused(t, env.Run(migrate("down", "--steps", "4")...), 1, "outbox", "")
+	refused(t, env.Run(migrate("down", "--steps", "5")...), 1, "outbox", "")
 	if env.Text(`SELECT count(*) FROM public.outbox`) != "1" {
 		t.Error("the row is gone")
 	}
-	succeeds(t, env, []string{"took back 001_outbox"}, migrate("down", "--steps", "4", "--force")...)
-	refused(t, env.Run(migrate("status")...), 3, "pending: 4", "cdc-relay migrate up")
+	succeeds(t, env, []string{"took back 001_outbox"}, migrate("down", "--steps", "5", "--force")...)
+	refused(t, env.Run(migrate("status")...), 3, "pending: 5", "cdc-relay migrate up")
 
 	for format, want := range map[string]string{
 		"psql": "\\set ON_ERROR_STOP on", "flyway": "V002__cdc_relay_slots.sql", "liquibase": "--changeset cdc-relay:003_", "ef": "migrationBuilder.Sql(",

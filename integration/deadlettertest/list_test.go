@@ -36,7 +36,7 @@ func TestList(t *testing.T) {
 		want   []int
 	}{
 		"all":       {deadletter.Filter{}, all},
-		"slot":      {deadletter.Filter{Slot: "other"}, []int{5}},
+		"slot":      {deadletter.Filter{Owner: "other"}, []int{5}},
 		"type":      {deadletter.Filter{Type: "OrderPaid"}, []int{1, 3, 5}},
 		"topic":     {deadletter.Filter{Topic: "order"}, []int{0, 2, 4}},
 		"aggregate": {deadletter.Filter{Aggregate: "k'%"}, []int{1, 3, 5}},
@@ -51,10 +51,10 @@ func TestList(t *testing.T) {
 		"settled":   {deadletter.Filter{States: []deadletter.State{deadletter.Replayed, deadletter.Discarded}}, []int{1, 2}},
 		"no state":  {deadletter.Filter{States: []deadletter.State{"x"}}, nil},
 		"together": {deadletter.Filter{
-			Slot: s.Slot, Type: "OrderPaid", Topic: "payment", Aggregate: "k'%", Reason: deadletter.Attempts, Since: base, Until: base.Add(9 * time.Hour),
+			Owner: s.Slot, Type: "OrderPaid", Topic: "payment", Aggregate: "k'%", Reason: deadletter.Attempts, Since: base, Until: base.Add(9 * time.Hour),
 			ID: string(s.letter(3).MessageID), Letters: ids, States: []deadletter.State{deadletter.Dead},
 		}, []int{3}},
-		"injected": {deadletter.Filter{Slot: "' OR true --", Topic: "$1"}, nil},
+		"injected": {deadletter.Filter{Owner: "' OR true --", Topic: "$1"}, nil},
 	} {
 		var want, got []int64
 		for _, i := range c.want {
@@ -99,10 +99,10 @@ func TestStats(t *testing.T) {
 			s.Exec("UPDATE public.cdc_relay_dead_letter SET slot = '-' WHERE id = $1", id)
 		}
 	}
-	attempts := deadletter.Stat{Slot: s.Slot, State: deadletter.Dead, Reason: deadletter.Attempts, Count: 1, Oldest: base.Add(7 * time.Hour)}
-	large := deadletter.Stat{Slot: s.Slot, State: deadletter.Dead, Reason: deadletter.TooLarge, Count: 2, Oldest: base.Add(8 * time.Hour)}
-	replayed := deadletter.Stat{Slot: s.Slot, State: deadletter.Replayed, Reason: deadletter.TooLarge, Count: 1, Oldest: base.Add(6 * time.Hour)}
-	other := deadletter.Stat{Slot: "-", State: deadletter.Dead, Reason: deadletter.TooLarge, Count: 1, Oldest: base.Add(5 * time.Hour)}
+	attempts := deadletter.Stat{Owner: s.Slot, State: deadletter.Dead, Reason: deadletter.Attempts, Count: 1, Oldest: base.Add(7 * time.Hour)}
+	large := deadletter.Stat{Owner: s.Slot, State: deadletter.Dead, Reason: deadletter.TooLarge, Count: 2, Oldest: base.Add(8 * time.Hour)}
+	replayed := deadletter.Stat{Owner: s.Slot, State: deadletter.Replayed, Reason: deadletter.TooLarge, Count: 1, Oldest: base.Add(6 * time.Hour)}
+	other := deadletter.Stat{Owner: "-", State: deadletter.Dead, Reason: deadletter.TooLarge, Count: 1, Oldest: base.Add(5 * time.Hour)}
 	for name, c := range map[string]struct {
 		slot   string
 		states []deadletter.State
@@ -115,7 +115,7 @@ func TestStats(t *testing.T) {
 	} {
 		got, err := deadletter.Stats(ctx, s.db, c.slot, c.states...)
 		slices.SortFunc(got, func(a, b deadletter.Stat) int {
-			return strings.Compare(fmt.Sprint(a.Slot != "-", a.Slot, a.State, a.Reason), fmt.Sprint(b.Slot != "-", b.Slot, b.State, b.Reason))
+			return strings.Compare(fmt.Sprint(a.Owner != "-", a.Owner, a.State, a.Reason), fmt.Sprint(b.Owner != "-", b.Owner, b.State, b.Reason))
 		})
 		if err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, %v, want %+v", name, got, err, c.want)

@@ -47,6 +47,13 @@ const (
 	Discarded State = "discarded" // given up by somebody
 )
 
+// Those that only a consumer's have (package inboxdb), besides Dead and Discarded.
+const (
+	Parked    State = "parked"    // waits behind another, or for an earlier one
+	Due       State = "due"       // given back to the consumer's runner
+	Processed State = "processed" // which has handled it
+)
+
 // Header is one record header.
 type Header struct {
 	Name  string // any bytes

@@ -37,16 +37,20 @@ func query[T any](ctx context.Context, db *catalog.DB, longer time.Duration, wha
 	return got, explain(db, err)
 }
 
-func explain(db *catalog.DB, err error) error {
+func explain(db *catalog.DB, err error) error { return Explain(err, migrate, grant(db)) }
+
+// Explain adds to an error of a statement what to do about it: where the schema lacks
+// something, and where the role lacks a right.
+func Explain(err error, missing, denied string) error {
 	var e *catalog.CheckError
 	if !errors.As(err, &e) {
 		return err
 	}
 	switch catalog.SQLState(err) {
 	case stateUndefinedTable, stateUndefinedColumn, stateUndefinedFunction:
-		e.Class, e.Next = catalog.Configuration, migrate
+		e.Class, e.Next = catalog.Configuration, missing
 	case stateNoPrivilege:
-		e.Next = grant(db)
+		e.Next = denied
 	}
 	return err
 }
@@ -120,18 +124,20 @@ func micros(t time.Time) any {
 	return t.UnixMicro()
 }
 
-// moment is the expression for the timestamptz of a parameter that is made by [micros].
+// Moment is the expression for the timestamptz of a parameter with the microseconds since
+// 1970 ([time.Time.UnixMicro]).
 // It goes by days, which the catalog's connections count in UTC, since intervals are
 // multiplied as float8.
-func moment(parameter string) string {
+func Moment(parameter string) string {
 	return strings.ReplaceAll("(timestamptz 'epoch' + $ / 86400000000 * interval '1 day' + $ % 86400000000 * interval '1 microsecond')",
 		"$", parameter+"::int8")
 }
 
-// microsOf is the expression that reads a column back for [timeOf].
-func microsOf(column string) string { return "(extract(epoch FROM " + column + ") * 1000000)::int8" }
+// MicrosOf is the expression that reads a time back for [TimeOf].
+func MicrosOf(column string) string { return "(extract(epoch FROM " + column + ") * 1000000)::int8" }
 
-func timeOf(micros *int64) time.Time {
+// TimeOf is the time of what [MicrosOf] gives, the zero time for NULL.
+func TimeOf(micros *int64) time.Time {
 	if micros == nil {
 		return time.Time{}
 	}

@@ -79,7 +79,7 @@ func TestMicros(t *testing.T) {
 		time.Date(-4000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(200_000, 1, 1, 0, 0, 0, 0, time.UTC),
 	} {
 		n, ok := micros(at).(int64)
-		if got := timeOf(&n); !ok || !got.Equal(at) {
+		if got := TimeOf(&n); !ok || !got.Equal(at) {
 			t.Errorf("%v comes back as %v", at, got)
 		}
 	}
@@ -88,7 +88,7 @@ func TestMicros(t *testing.T) {
 			t.Errorf("%v is stored as %v", at, got)
 		}
 	}
-	if got := timeOf(nil); !got.IsZero() {
+	if got := TimeOf(nil); !got.IsZero() {
 		t.Errorf("NULL is %v", got)
 	}
 }

@@ -33,9 +33,9 @@ SELECT public.cdc_relay_dead_letter_put(
        $8::text, $9::bytea, $10::text, $11::bytea,
        $12::bytea, $13::int8, $14::bool,
        $15::bytea[], $16::bytea[], $17::text,
-       ` + moment("$18") + `, ` + moment("$19") + `,
+       ` + Moment("$18") + `, ` + Moment("$19") + `,
        $20::text, $21::text, $22::int4,
-       ` + moment("$23") + `, ` + moment("$24") + `,
+       ` + Moment("$23") + `, ` + Moment("$24") + `,
        $25::bool, $26::int8, $27::text)`
 
 // Put writes a new dead letter and its marker, and returns the marker; or, when there
@@ -81,7 +81,7 @@ func put(ctx context.Context, db *catalog.DB, walsender uint32, l *Letter, text 
 var putBackSQL = `
 SELECT public.cdc_relay_dead_letter_put_back(
        $1::int4, $2::text, $3::int8, $4::int4,
-       $5::text, $6::text, $7::int4, ` + moment("$8") + `,
+       $5::text, $6::text, $7::int4, ` + Moment("$8") + `,
        $9::bool, $10::text)`
 
 // PutBack makes a replayed letter, whose replay was refused, dead again. It reads Slot,

@@ -17,10 +17,10 @@ var columns = strings.Join([]string{
 	"id", "slot", "system_id", "commit_lsn::text", "change_lsn::text", "kind", "index", "state",
 	"coalesce(source_table, '')", "message_id", "coalesce(topic, '')", "record_key",
 	"coalesce(value_bytes, -1)", "value_kept", "header_names", "header_values", "coalesce(type, '')",
-	microsOf("record_time"), microsOf("commit_time"),
-	"reason", "error", "attempts", microsOf("first_failed_at"), microsOf("last_failed_at"), "may_be_published",
+	MicrosOf("record_time"), MicrosOf("commit_time"),
+	"reason", "error", "attempts", MicrosOf("first_failed_at"), MicrosOf("last_failed_at"), "may_be_published",
 	"ordinal", "marker", "replays", "coalesce(replay_topic, '')", "coalesce(replay_marker, '')",
-	microsOf("created_at"), microsOf("changed_at"),
+	MicrosOf("created_at"), MicrosOf("changed_at"),
 }, ", ")
 
 // scan reads columns, and what comes after them into more.
@@ -40,17 +40,23 @@ func (l *Letter) scan(row pgx.CollectableRow, more ...any) error {
 		return err
 	}
 	p.Kind = kindOf(kind)
+	l.Headers = HeadersOf(names, values)
+	l.RecordTime, l.CommitTime = TimeOf(recorded), TimeOf(committed)
+	l.FirstFailed, l.LastFailed = TimeOf(first), TimeOf(last)
+	l.Created, l.Changed = TimeOf(created), TimeOf(changed)
+	return nil
+}
+
+// HeadersOf puts names and values together.
+func HeadersOf(names, values [][]byte) (headers []Header) {
 	for i, name := range names {
 		h := Header{Name: string(name)}
 		if i < len(values) {
 			h.Value = values[i]
 		}
-		l.Headers = append(l.Headers, h)
+		headers = append(headers, h)
 	}
-	l.RecordTime, l.CommitTime = timeOf(recorded), timeOf(committed)
-	l.FirstFailed, l.LastFailed = timeOf(first), timeOf(last)
-	l.Created, l.Changed = timeOf(created), timeOf(changed)
-	return nil
+	return headers
 }
 
 // Get returns one dead letter of the slot, whole.
@@ -138,9 +144,10 @@ func explainRead(db *catalog.DB, err error, table catalog.TableName) error {
 	return err
 }
 
-// Stat counts the dead letters of one slot, state and reason.
+// Stat counts the dead letters of one owner, which is a slot or a consumer, by state and
+// reason.
 type Stat struct {
-	Slot   string
+	Owner  string
 	State  State
 	Reason Reason
 	Count  int64
@@ -151,18 +158,20 @@ type Stat struct {
 // all. Those that are [Dead] are counted from an index alone.
 func Stats(ctx context.Context, db *catalog.DB, slot string, states ...State) ([]Stat, error) {
 	sql := `
-SELECT slot, state, reason, count(*), ` + microsOf("min(created_at)") + `
+SELECT slot, state, reason, count(*), ` + MicrosOf("min(created_at)") + `
   FROM public.cdc_relay_dead_letter
  WHERE ($1::text = '' OR slot = $1)` + inStates(states) + `
  GROUP BY slot, state, reason ORDER BY slot, state, reason`
-	scan := func(row pgx.CollectableRow) (Stat, error) {
-		var s Stat
-		var oldest *int64
-		err := row.Scan(&s.Slot, &s.State, &s.Reason, &s.Count, &oldest)
-		s.Oldest = timeOf(oldest)
-		return s, err
-	}
-	return query(ctx, db, 0, "count the dead letters", scan, sql, slot)
+	return query(ctx, db, 0, "count the dead letters", ScanStat, sql, slot)
+}
+
+// ScanStat reads owner, state, reason, count and, by [MicrosOf], the oldest.
+func ScanStat(row pgx.CollectableRow) (Stat, error) {
+	var s Stat
+	var oldest *int64
+	err := row.Scan(&s.Owner, &s.State, &s.Reason, &s.Count, &oldest)
+	s.Oldest = TimeOf(oldest)
+	return s, err
 }
 
 // inStates writes the states into the statement, so that the planner sees when the
@@ -172,7 +181,7 @@ func inStates(states []State) string {
 		return ""
 	}
 	var in []string
-	for _, s := range []State{Dead, Replayed, Discarded} { // and nothing that a caller could make up
+	for _, s := range []State{Dead, Parked, Due, Replayed, Processed, Discarded} { // and nothing that a caller could make up
 		if slices.Contains(states, s) {
 			in = append(in, "'"+string(s)+"'")
 		}
@@ -188,17 +197,21 @@ func inStates(states []State) string {
 
 // Filter chooses dead letters; what is empty chooses all.
 type Filter struct {
-	Slot, Type, Topic string
-	Aggregate         string // record key
-	Reason            Reason
-	Since, Until      time.Time // when it became one; Until itself is not in it
-	ID                string    // message id
-	Letters           []int64   // ids of dead letters
-	States            []State
+	Owner, Type, Topic string // the slot, or the consumer
+	Aggregate          string // record key
+	Reason             Reason
+	Since, Until       time.Time // when it became one; Until itself is not in it
+	ID                 string    // message id
+	Letters            []int64   // ids of dead letters
+	States             []State
 }
 
-// where returns the condition and its arguments.
-func (f Filter) where() (string, []any) {
+// where is Where for the relay's table.
+func (f Filter) where() (string, []any) { return f.Where("slot", []byte(f.ID)) }
+
+// Where returns the condition and its arguments. The column owner holds what Owner
+// names, and id is ID in the type of the column message_id.
+func (f Filter) Where(owner string, id any) (string, []any) {
 	var b strings.Builder
 	var args []any
 	and := func(condition string, arg any) {
@@ -211,17 +224,17 @@ func (f Filter) where() (string, []any) {
 			and(column+" = $", arg)
 		}
 	}
-	equal("slot", f.Slot, f.Slot)
+	equal(owner, f.Owner, f.Owner)
 	equal("type", f.Type, f.Type)
 	equal("topic", f.Topic, f.Topic)
 	equal("reason", string(f.Reason), string(f.Reason))
 	equal("record_key", f.Aggregate, []byte(f.Aggregate))
-	equal("message_id", f.ID, []byte(f.ID))
+	equal("message_id", f.ID, id)
 	if !f.Since.IsZero() {
-		and("created_at >= "+moment("$"), f.Since.UnixMicro())
+		and("created_at >= "+Moment("$"), f.Since.UnixMicro())
 	}
 	if !f.Until.IsZero() {
-		and("created_at < "+moment("$"), f.Until.UnixMicro())
+		and("created_at < "+Moment("$"), f.Until.UnixMicro())
 	}
 	if len(f.Letters) > 0 {
 		and("id = ANY ($)", f.Letters)

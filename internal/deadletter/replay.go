@@ -93,7 +93,7 @@ DELETE FROM public.cdc_relay_dead_letter WHERE id IN (
        SELECT d.id
          FROM public.cdc_relay_dead_letter d
          LEFT JOIN pg_catalog.pg_replication_slots s ON s.slot_name = d.slot AND s.database = current_database()
-        WHERE d.state <> 'dead' AND d.changed_at < ` + moment("$2") + ` AND ($1::text = '' OR d.slot = $1)
+        WHERE d.state <> 'dead' AND d.changed_at < ` + Moment("$2") + ` AND ($1::text = '' OR d.slot = $1)
           AND (s.slot_name IS NULL OR (d.commit_lsn < s.restart_lsn AND d.changed_lsn < s.restart_lsn))
         ORDER BY d.id LIMIT $3
           FOR UPDATE OF d SKIP LOCKED)`
