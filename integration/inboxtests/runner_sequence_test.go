@@ -3,7 +3,6 @@ package inboxtests
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,23 +45,27 @@ func TestOldVersionIsStale(t *testing.T) {
 	r.wantEffects("1 2")
 }
 
-func TestConcurrentMessagesOfAnUnseenKeyAreNotBothFirst(t *testing.T) {
+// Both where the key has no row to lock yet, and where it has one.
+func TestConcurrentMessagesOfAKeyAreNotBothNext(t *testing.T) {
 	r := newRunnerRig(t, byVersion)
 	p := r.processor()
 	const n = 20
-	outcomes := make(chan inbox.Outcome, n)
-	for i := range n {
-		go func() { outcomes <- p.Process(t.Context(), versioned("1."+strconv.Itoa(i), "a", 1)).Outcome }()
+	for version := 1; version <= 2; version++ {
+		outcomes := make(chan inbox.Outcome, n)
+		for i := range n {
+			m := versioned(fmt.Sprintf("%d.%d", version, i), "a", version)
+			go func() { outcomes <- p.Process(t.Context(), m).Outcome }()
+		}
+		got := map[inbox.Outcome]int{}
+		for range n {
+			got[<-outcomes]++
+		}
+		if got[inbox.Processed] != 1 || got[inbox.Stale] != n-1 {
+			t.Errorf("outcomes of version %d: %v, want one processed and the others stale", version, got)
+		}
 	}
-	got := map[inbox.Outcome]int{}
-	for range n {
-		got[<-outcomes]++
-	}
-	if got[inbox.Processed] != 1 || got[inbox.Stale] != n-1 {
-		t.Errorf("outcomes %v, want one processed and the others stale", got)
-	}
-	if effects := r.Text("SELECT count(*) FROM effect"); effects != "1" {
-		t.Errorf("%s effects, want 1", effects)
+	if effects := r.Text("SELECT count(*) FROM effect"); effects != "2" {
+		t.Errorf("%s effects, want 2", effects)
 	}
 }
 
