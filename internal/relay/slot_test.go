@@ -43,6 +43,11 @@ func TestFullMemoryKeepsTheConnection(t *testing.T) {
 	})
 	if _, gone := server.count(); gone || !s.stream.Alive() || !r.publisher.Blocked() {
 		t.Errorf("the connection is gone: %v; alive: %v; blocked: %v", gone, s.stream.Alive(), r.publisher.Blocked())
+		select {
+		case <-s.stream.Done():
+			t.Errorf("the stream has ended: %v", s.stream.Close())
+		default:
+		}
 	}
 }
 

@@ -15,7 +15,10 @@ import (
 //
 // The receive buffer is kept small where the way is short. Then most of what
 // piles up does so at the sender, in its send buffer, where a message costs no
-// more than a copy, instead of a packet each.
+// more than a copy, instead of a packet each. It is set before the first byte and
+// never changed: below a window that has grown it would overflow once nobody reads,
+// and a kernel that drops what overflows drops the sender's acknowledgements with
+// it, until TCP_USER_TIMEOUT ends a connection that nothing is wrong with.
 const (
 	// gatherPause is how long data may pile up at most: what gathering adds to the
 	// latency of a row, under load only.
@@ -56,11 +59,17 @@ type gatherer struct {
 	wake *time.Timer
 }
 
-// newGatherer returns a gatherer for c, which gathers if that is a socket.
+// newGatherer returns a gatherer for c, which gathers if that is a socket. Nothing
+// may have been read from c yet, so that the window has not grown.
 func newGatherer(c net.Conn) gatherer {
 	g := gatherer{conn: c}
 	if s, ok := c.(syscall.Conn); ok && canGather {
 		g.socket, _ = s.SyscallConn()
+	}
+	if g.socket != nil {
+		if way, err := roundTrip(g.socket); err == nil && way <= shortWay {
+			_ = setReceiveBuffer(g.socket, shortBuffer) // It is faster so, not more.
+		}
 	}
 	return g
 }
@@ -79,9 +88,6 @@ func (g *gatherer) read(p []byte, now func() time.Duration) (n int, fresh bool, 
 		}
 		if g.buf == nil {
 			g.buf = make([]byte, gatherBuffer)
-			if way, err := roundTrip(g.socket); err == nil && way <= shortWay {
-				_ = setReceiveBuffer(g.socket, shortBuffer) // It is faster so, not more.
-			}
 		}
 		if !g.more {
 			g.pause()
