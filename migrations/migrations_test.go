@@ -43,8 +43,8 @@ func TestPrint(t *testing.T) {
 func TestFilesChosen(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]Options{
-		"V002__cdc_relay_slots.sql U002__cdc_relay_slots.sql": {Skip: []string{"outbox", "publication", "cdc_relay_dead_letter", "cdc_relay_inbox"}},
-		"V005__cdc_relay_inbox.sql U005__cdc_relay_inbox.sql": {Only: []string{"cdc_relay_inbox"}},
+		"V002__cdc_relay_slots.sql U002__cdc_relay_slots.sql":   {Skip: []string{"outbox", "publication", "cdc_relay_dead_letter", "cdc_relay_inbox"}},
+		"V005__cdc_relay_inbox.sql U005__cdc_relay_inbox.sql":   {Only: []string{"cdc_relay_inbox"}},
 		"V001__cdc_relay_outbox.sql U001__cdc_relay_outbox.sql": {Only: []string{"outbox", "publication"}, Skip: []string{"publication"}},
 	} {
 		files, err := Files(Flyway, o)

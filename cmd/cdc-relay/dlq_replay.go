@@ -73,13 +73,7 @@ null for never.`,
 	filter.flags(cmd)
 	filter.allFlag(cmd)
 	o.flag(cmd)
-	flags := cmd.Flags()
-	flags.StringVar(&r.topic, "to-topic", "", "publish to this `topic` instead of the one of the dead letter")
-	flags.BoolVar(&r.dryRun, "dry-run", false, "only show what would be replayed")
-	flags.Int64Var(&r.limit, "max", 0, "at most this many, the oldest first; 0 is no limit")
-	flags.Float64Var(&r.rate, "rate", 200, "at most this many a second; 0 is no limit")
-	flags.BoolVar(&r.wait, "wait", false, "wait until the relay has published them")
-	flags.DurationVar(&r.timeout, "timeout", 0, "with --wait: exit 4 after this `time`")
+	r.flags(cmd)
 	return cmd
 }
 
@@ -101,6 +95,16 @@ type replay struct {
 	refused  []entry
 	waited   bool
 	missing  []jsonRunner // consumers that no runner has been seen of
+}
+
+func (r *replay) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&r.topic, "to-topic", "", "publish to this `topic` instead of the one of the dead letter")
+	flags.BoolVar(&r.dryRun, "dry-run", false, "only show what would be replayed")
+	flags.Int64Var(&r.limit, "max", 0, "at most this many, the oldest first; 0 is no limit")
+	flags.Float64Var(&r.rate, "rate", 200, "at most this many a second; 0 is no limit")
+	flags.BoolVar(&r.wait, "wait", false, "wait until the relay has published them")
+	flags.DurationVar(&r.timeout, "timeout", 0, "with --wait: exit 4 after this `time`")
 }
 
 // maxTopic is the longest name that Kafka allows.
