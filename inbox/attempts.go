@@ -2,6 +2,9 @@ package inbox
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -61,6 +64,9 @@ func (p *Processor) countFailed(ctx context.Context, m *Message, cause error) (i
 	} else {
 		err = p.cfg.Pool.QueryRow(ctx, countFailure, p.cfg.Consumer, m.ID, text).Scan(&n)
 	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 1, nil // another instance has settled the message meanwhile, as the claim will say
+	}
 	if err != nil {
 		return 0, fmt.Errorf("count the failure of message %s: %w", m.ID, err)
 	}
@@ -86,6 +92,19 @@ func forgetAttempts(ctx context.Context, tx pgx.Tx, consumer, id string) error {
 		return fmt.Errorf("forget the failures of message %s: %w", id, err)
 	}
 	return nil
+}
+
+// maxID is how long a message id may be to stand in an index.
+const maxID = 1000
+
+// usableID returns id if PostgreSQL can keep it. Ids that are too long or no text are
+// replaced by what can be computed from them again.
+func usableID(id string) string {
+	if len(id) > maxID {
+		sum := sha256.Sum256([]byte(id))
+		return "sha256:" + hex.EncodeToString(sum[:])
+	}
+	return textOf(id)
 }
 
 // textOf returns s as text that PostgreSQL takes.

@@ -173,7 +173,7 @@ func (c *Config) complete() error {
 		c.Observer = NopObserver{}
 	}
 	if c.Logger == nil {
-		c.Logger = slog.Default()
+		c.Logger = slog.Default() //nolint:forbidigo // the default of a library that was given none
 	}
 	if c.Now == nil {
 		c.Now = time.Now

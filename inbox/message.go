@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"crypto/sha256"
+	"slices"
 	"strconv"
 	"time"
 
@@ -37,9 +38,9 @@ type Message struct {
 
 // Header returns the value of the last header of that name.
 func (m *Message) Header(name string) (value string, ok bool) {
-	for i := len(m.Headers) - 1; i >= 0; i-- {
-		if m.Headers[i].Name == name {
-			return string(m.Headers[i].Value), true
+	for _, h := range slices.Backward(m.Headers) {
+		if h.Name == name {
+			return string(h.Value), true
 		}
 	}
 	return "", false
@@ -77,7 +78,7 @@ func (m *Message) lane() []byte {
 	return h.Sum(nil)
 }
 
-// place is where the record was read, the id of a message that has none.
+// readAt is where the record was read, the id of a message that has none.
 func (m *Message) readAt() string {
 	return m.Topic + "/" + strconv.Itoa(m.Partition) + "/" + strconv.FormatInt(m.Offset, 10)
 }

@@ -3,10 +3,14 @@ package inbox
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
+
+// errNoID refuses a claim for no message.
+var errNoID = errors.New("claim a message: its id is empty")
 
 const claimSQL = `INSERT INTO public.cdc_relay_inbox (message_id, consumer) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 
@@ -23,7 +27,15 @@ const claimSQL = `INSERT INTO public.cdc_relay_inbox (message_id, consumer) VALU
 //
 // The rule is the primary key (message_id, consumer) of public.cdc_relay_inbox; see
 // INSERT … ON CONFLICT in PostgreSQL's documentation.
+//
+// An empty messageID is an error: it would make one message of all that have none. One
+// that PostgreSQL cannot keep (no UTF-8 text, or above 1,000 bytes) is claimed under what
+// can be computed from it, as [Processor] does.
 func Once(ctx context.Context, tx pgx.Tx, consumer, messageID string) (first bool, err error) {
+	if messageID == "" {
+		return false, errNoID
+	}
+	messageID = usableID(messageID)
 	tag, err := tx.Exec(ctx, claimSQL, messageID, consumer)
 	if err != nil {
 		return false, fmt.Errorf("claim message %s for %s: %w", messageID, consumer, err)
@@ -31,8 +43,12 @@ func Once(ctx context.Context, tx pgx.Tx, consumer, messageID string) (first boo
 	return tag.RowsAffected() == 1, nil
 }
 
-// OnceSQL is [Once] for a transaction of database/sql, whatever the driver.
+// OnceSQL is [Once] for a transaction of database/sql, whatever the driver of PostgreSQL.
 func OnceSQL(ctx context.Context, tx *sql.Tx, consumer, messageID string) (first bool, err error) {
+	if messageID == "" {
+		return false, errNoID
+	}
+	messageID = usableID(messageID)
 	result, err := tx.ExecContext(ctx, claimSQL, messageID, consumer)
 	if err != nil {
 		return false, fmt.Errorf("claim message %s for %s: %w", messageID, consumer, err)

@@ -70,7 +70,7 @@ func (p *Processor) put(ctx context.Context, tx pgx.Tx, m *Message, lane []byte,
 	if t := m.Type(); t != "" {
 		kind = textOf(t)
 	}
-	if !m.Time.IsZero() {
+	if y := m.Time.Year(); !m.Time.IsZero() && y > 0 && y < 10_000 { // a producer may give any number
 		at = m.Time
 	}
 	_, err := tx.Exec(ctx, putLetter, p.cfg.Consumer, m.ID, state, lane, blocks, m.Topic, m.Partition, m.Offset, m.Key, m.Value,

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
 	"github.com/cdc-relay/cdc-relay/integration/localstack"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // A message that fails again and again is a dead letter after MaxDeliveries, whole, with
