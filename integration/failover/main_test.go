@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ type site struct {
 	primary *localstack.Postgres // the one that takes rows
 	topic   string
 	relay   *testenv.Relay
+	behind  atomic.Pointer[localstack.Postgres] // the proxy of through, which serves while the test goes on
 }
 
 // newSite starts a server and sets it up for the relay. Settings are those of the server.

@@ -11,10 +11,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
-// through leads all clients to the primary through a proxy.
+// through leads all clients to the primary through a proxy, and to what s.behind holds later.
 func (s *site) through() *proxy.Proxy {
 	s.t.Helper()
-	p, err := proxy.New(func() string { return s.primary.Addr() })
+	s.behind.Store(s.primary)
+	p, err := proxy.New(func() string { return s.behind.Load().Addr() })
 	s.must(err)
 	s.t.Cleanup(func() { _ = p.Close() })
 	u, err := url.Parse(s.URL)
@@ -142,6 +143,7 @@ func TestAnotherServer(t *testing.T) {
 	closeAtEnd(t, other)
 	s.must(execAt(t.Context(), other.URL("postgres"), `CREATE DATABASE `+s.Slot))
 	s.primary = other
+	s.behind.Store(other)
 	moved := s.WriteConfig(testenv.Settings{"postgres.url": s.urlOf(other)})
 	if res := s.Run("init", "--config", moved); res.Code != 0 {
 		t.Fatal(res.Stderr)
