@@ -265,6 +265,9 @@ func (a *audience) hasCommitted(name string, want int64) {
 	a.t.Helper()
 	testenv.Until(a.t, patience, func(ctx context.Context) error {
 		got, err := a.committed(ctx, name)
+		if err == nil && got > want { // It does not come back.
+			a.t.Fatalf("%s has committed %d, want %d", name, got, want)
+		}
 		if err == nil && got != want {
 			err = fmt.Errorf("%s has committed %d, want %d", name, got, want)
 		}
@@ -327,7 +330,13 @@ func (a *audience) inbox(name string) string {
 func (a *audience) settled(name, want string) {
 	a.t.Helper()
 	testenv.Until(a.t, patience, func(context.Context) error {
-		if got := a.inbox(name); got != want {
+		got := a.inbox(name)
+		for message := range strings.FieldsSeq(got) {
+			if id, _, _ := strings.Cut(message, "="); !strings.Contains(" "+want, " "+id+"=") {
+				a.t.Fatalf("%s is settled, and the inbox of %s is to be %q", id, name, want)
+			}
+		}
+		if got != want {
 			return fmt.Errorf("the inbox of %s is %q, want %q", name, got, want)
 		}
 		return nil

@@ -94,7 +94,7 @@ func message(id, topic, key string) *inbox.Message {
 func (d *desk) deliver(p *inbox.Processor, m *inbox.Message, want inbox.Outcome) {
 	d.t.Helper()
 	if r := p.Process(d.t.Context(), m); r.Outcome != want {
-		d.t.Errorf("%s of %s: got %+v, want %v", m.ID, m.Topic, r, want)
+		d.t.Fatalf("%s of %s: got %+v, want %v", m.ID, m.Topic, r, want)
 	}
 }
 
