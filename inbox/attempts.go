@@ -23,6 +23,9 @@ const (
 
 const (
 	countFailure = `SELECT public.cdc_inbox_failed($1, $2, $3)`
+	// Of a message that another instance has settled meanwhile nothing is counted.
+	countUnsettled = `SELECT public.cdc_inbox_failed($1, $2, $3)
+		WHERE NOT EXISTS (SELECT FROM public.cdc_relay_inbox WHERE message_id = $2 AND consumer = $1)`
 	// One statement, so that a copy of a settled message counts nothing.
 	countDelivery = `WITH settled AS (SELECT FROM public.cdc_relay_inbox WHERE message_id = $1 AND consumer = $2),
 		counted AS (
@@ -62,7 +65,7 @@ func (p *Processor) countFailed(ctx context.Context, m *Message, cause error) (i
 	if p.cfg.CountBefore {
 		err = p.cfg.Pool.QueryRow(ctx, nameFailure, m.ID, p.cfg.Consumer, text).Scan(&n)
 	} else {
-		err = p.cfg.Pool.QueryRow(ctx, countFailure, p.cfg.Consumer, m.ID, text).Scan(&n)
+		err = p.cfg.Pool.QueryRow(ctx, countUnsettled, p.cfg.Consumer, m.ID, text).Scan(&n)
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 1, nil // another instance has settled the message meanwhile, as the claim will say

@@ -139,7 +139,7 @@ func (p *Processor) admit(ctx context.Context, tx pgx.Tx, m *Message, lane []byt
 	case err != nil:
 		return Delivery{}, err
 	case !c.first:
-		if p.cfg.CountBefore {
+		if p.cfg.CountBefore || c.attempts > 0 { // counted while another instance settled it
 			err = forgetAttempts(ctx, tx, p.cfg.Consumer, m.ID)
 		}
 		return Delivery{Outcome: Duplicate}, err

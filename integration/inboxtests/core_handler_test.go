@@ -130,5 +130,8 @@ func TestLateFailureOfAnotherInstance(t *testing.T) {
 		default:
 			t.Errorf("outcomes %v and %v, settled as %q", one, other, settled)
 		}
+		// Whatever was counted too late goes with the next copy.
+		r.deliver(r.processor(), keyed("m", "k"), inbox.Duplicate)
+		r.wantNoAttempt("m")
 	}
 }
