@@ -91,7 +91,7 @@ func (c *Config) complete() error {
 		c.Observer = nobody{}
 	}
 	if c.Logger == nil {
-		c.Logger = slog.Default()
+		c.Logger = slog.Default() //nolint:forbidigo // a library that was given no logger uses the program's
 	}
 	var errs []error
 	for _, check := range []struct {
