@@ -1,6 +1,7 @@
 package deadletters
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -47,6 +48,27 @@ func TestUnknownTopic(t *testing.T) {
 		t.Errorf("topic %s holds %q, want %q", missing, got, want)
 	}
 	s.WaitLetters("", 5)
+	s.Stop(r)
+}
+
+// A row that is written right after its topic is made goes there, however long the topic has been missing and whatever the
+// relay has last heard of it.
+func TestTopicMadeJustBefore(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	r := s.Start(testenv.Settings{"on_unknown_topic": "dead_letter", "unknown_topic_grace": "1s", "breaker.share": 1})
+	const topics = 12 // The client reads the layout once a second: of these some come late in that second.
+	kind := func(i int) string { return fmt.Sprintf("made%d", i) }
+	for i := range topics {
+		s.Insert(kind(i), "k", "before")
+	}
+	s.WaitLetters("dead", topics)
+	for i := range topics {
+		topic := s.CreateTopic(kind(i), 1)
+		s.Settled(s.Insert(kind(i), "k", "after"))
+		s.holds(topic, "after")
+	}
+	s.WaitLetters("", topics)
 	s.Stop(r)
 }
 

@@ -137,6 +137,40 @@ func (b *Broker) topicMetadata(ctx context.Context, topic string) (*metadata.Res
 		return nil, err
 	}
 	b.widen(ctx, meta.Brokers)
+	return findTopic(meta, topic)
+}
+
+// PartitionsNow is Partitions by an answer of a broker to this call, on a connection of
+// its own: the transport's cache cannot tell that a topic has just been made.
+func (b *Broker) PartitionsNow(ctx context.Context, topic string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.RequestTimeout)
+	defer cancel()
+	b.mu.Lock()
+	transport, addr := b.newTransport(), b.addr
+	b.mu.Unlock()
+	transport.MetadataTopics = []string{topic}
+	defer transport.CloseIdleConnections()
+	t, err := readTopic(ctx, transport, addr, topic)
+	if err != nil {
+		return 0, b.fail("look up topic "+topic, err)
+	}
+	return len(t.Partitions), nil
+}
+
+func readTopic(ctx context.Context, transport *kafka.Transport, addr net.Addr, topic string) (*metadata.ResponseTopic, error) {
+	r, err := transport.RoundTrip(ctx, addr, new(metadata.Request))
+	if err != nil {
+		return nil, err
+	}
+	meta, err := layout(r)
+	if err != nil {
+		return nil, err
+	}
+	return findTopic(meta, topic)
+}
+
+// findTopic returns what metadata says of a topic, if it has partitions.
+func findTopic(meta *metadata.Response, topic string) (*metadata.ResponseTopic, error) {
 	for i := range meta.Topics {
 		t := &meta.Topics[i]
 		if t.Name != topic {
@@ -176,6 +210,10 @@ func (b *Broker) metadata(ctx context.Context) (*metadata.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	return layout(r)
+}
+
+func layout(r protocol.Message) (*metadata.Response, error) {
 	m, ok := r.(*metadata.Response)
 	if !ok {
 		return nil, fmt.Errorf("unexpected answer %T", r)

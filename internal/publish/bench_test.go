@@ -21,6 +21,7 @@ func (s *sink) InitProducer(context.Context) (broker.Producer, error) {
 	return broker.Producer{ID: 1}, nil
 }
 func (s *sink) Partitions(context.Context, string) (int, error)             { return 8, nil }
+func (s *sink) PartitionsNow(context.Context, string) (int, error)          { return 8, nil }
 func (s *sink) CreateTopic(context.Context, string, broker.TopicSpec) error { return nil }
 func (s *sink) TopicSettings(context.Context, string) (broker.TopicSettings, error) {
 	return broker.TopicSettings{}, nil

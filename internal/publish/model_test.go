@@ -53,8 +53,9 @@ type modelBroker struct {
 	mu        sync.Mutex
 	topics    map[string][]*modelPartition
 	latency   time.Duration
-	hidden    bool // the user may see no topic, so that the client finds none
-	down      bool // nobody answers, so that the client finds none either
+	hidden    bool            // the user may see no topic, so that the client finds none
+	unseen    map[string]bool // topics made since the layout in the client's cache was read
+	down      bool            // nobody answers, so that the client finds none either
 	maxBytes  int
 	refuse    func(value string) bool // rows refused with refusal
 	refusal   kafka.Error             // 0 is 87
@@ -166,7 +167,17 @@ func (m *modelBroker) InitProducer(context.Context) (broker.Producer, error) {
 	return broker.Producer{ID: int64(6 + m.producers)}, nil
 }
 
-func (m *modelBroker) Partitions(_ context.Context, topic string) (int, error) {
+func (m *modelBroker) Partitions(ctx context.Context, topic string) (int, error) {
+	m.mu.Lock()
+	cached := !m.unseen[topic]
+	m.mu.Unlock()
+	if !cached {
+		return 0, fmt.Errorf("look up: %w", broker.ErrUnknownTopic)
+	}
+	return m.PartitionsNow(ctx, topic)
+}
+
+func (m *modelBroker) PartitionsNow(_ context.Context, topic string) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -252,7 +263,7 @@ func (m *modelBroker) Produce(ctx context.Context, topic string, partition int, 
 		m.cut(p, raw, f)
 		return broker.Produced{}, ctx.Err()
 	}
-	if m.hidden || m.down {
+	if m.hidden || m.down || m.unseen[topic] {
 		return broker.Produced{}, protocol.NewErrNoTopic(topic)
 	}
 	res, err := m.attempt(p, raw, f)

@@ -28,6 +28,8 @@ type Broker interface {
 	// Partitions returns a topic's partition count, from metadata about a second
 	// old, or an error that wraps broker.ErrUnknownTopic.
 	Partitions(ctx context.Context, topic string) (int, error)
+	// PartitionsNow is Partitions by an answer that a broker gives to this call.
+	PartitionsNow(ctx context.Context, topic string) (int, error)
 	// CreateTopic creates a topic unless it exists.
 	CreateTopic(ctx context.Context, name string, spec broker.TopicSpec) error
 	// TopicSettings returns a topic's effective settings.

@@ -16,6 +16,14 @@ func (q *queue) len() int       { return len(q.rows) - q.head }
 func (q *queue) at(i int) *row  { return &q.rows[q.head+i] }
 func (q *queue) oldest() uint64 { return q.seqAt(0) }
 
+// newest is the sequence of the last row, 0 if there is none.
+func (q *queue) newest() uint64 {
+	if q.len() == 0 {
+		return 0
+	}
+	return q.seqAt(q.len() - 1)
+}
+
 // seqAt is the sequence of the i-th row, 0 if there is none.
 func (q *queue) seqAt(i int) uint64 {
 	if i >= q.len() {

@@ -36,8 +36,8 @@ type topic struct {
 	// gone is when the cluster first answered that the topic does not exist, zero once it
 	// is there, or may be.
 	gone time.Time
-	// lacked is the last row of the session that had been handed over when the look
-	// began that has not found the topic. For later ones it may be there.
+	// lacked is the last row of the session that had been handed over when the brokers
+	// were asked, who did not know the topic. For later ones it may be there.
 	lacked uint64
 	// refusing means that somebody is asked to take the first row that waits: it is not
 	// handed over meanwhile. refuseAt is when to ask again after refusal, the last error.
@@ -339,14 +339,14 @@ func (p *Publisher) topicNames() []string {
 // look reads a topic's partition count, and creates the topic if it is missing and
 // that is configured.
 func (p *Publisher) look(ctx context.Context, name string) {
-	p.mu.Lock()
-	asked, latest := p.session, p.latest
-	p.mu.Unlock()
 	partitions, err := p.broker.Partitions(ctx, name)
 	if errors.Is(err, broker.ErrUnknownTopic) && p.cfg.CreateTopics != nil {
 		if err = p.broker.CreateTopic(ctx, name, *p.cfg.CreateTopics); err == nil {
 			partitions, err = p.broker.Partitions(ctx, name)
 		}
+	}
+	if errors.Is(err, broker.ErrUnknownTopic) {
+		partitions, err = p.makeSure(ctx, name, err)
 	}
 	if ctx.Err() != nil {
 		return
@@ -354,10 +354,6 @@ func (p *Publisher) look(ctx context.Context, name string) {
 	p.mu.Lock()
 	weigh := false
 	if t := p.topics[name]; t != nil {
-		t.lacked = 0
-		if p.session == asked {
-			t.lacked = latest
-		}
 		t.looked(partitions, err, time.Now())
 		weigh = err == nil && !t.weighed
 	}

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/broker"
@@ -24,6 +25,40 @@ func (t *topic) vanished(missing bool, err error, now time.Time) {
 func (t *topic) unknown(seq uint64, now time.Time) bool {
 	c := &t.p.cfg
 	return c.DeadLetterUnknownTopics && t.missing && now.Sub(t.gone) >= c.UnknownTopicGrace && seq <= t.lacked
+}
+
+// doubts reports that a row which no broker has been asked about is to be refused: what
+// the look has found missing may have been made a moment ago.
+func (t *topic) doubts(now time.Time) bool {
+	c := &t.p.cfg
+	if !c.DeadLetterUnknownTopics || t.gone.IsZero() || now.Sub(t.gone) < c.UnknownTopicGrace {
+		return false
+	}
+	newest := t.queue.newest()
+	for _, l := range t.lanes {
+		newest = max(newest, l.queue.newest())
+	}
+	return newest > t.lacked
+}
+
+// makeSure asks the brokers for a topic that the look has found missing, if rows are to be
+// refused for it. Rows that come while they answer wait for the next look.
+func (p *Publisher) makeSure(ctx context.Context, name string, answer error) (partitions int, err error) {
+	p.mu.Lock()
+	session, latest := p.session, p.latest
+	t := p.topics[name]
+	doubts := t != nil && t.doubts(time.Now())
+	p.mu.Unlock()
+	if !doubts {
+		return 0, answer
+	}
+	partitions, err = p.broker.PartitionsNow(ctx, name)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t = p.topics[name]; t != nil && p.session == session && errors.Is(err, broker.ErrUnknownTopic) {
+		t.lacked = latest
+	}
+	return partitions, err
 }
 
 // orphaned reports that the topic of the lane's first row is unknown.

@@ -166,6 +166,39 @@ func TestTopicMadeAgain(t *testing.T) {
 	}
 }
 
+// TestTopicMadeBeforeItsRow: a row that comes after its topic has been made is not refused,
+// though the layout in the client's cache, which is up to a second old, has no such topic.
+func TestTopicMadeBeforeItsRow(t *testing.T) {
+	for name, lanes := range map[string]bool{"deleted before": true, "never there before": false} {
+		t.Run(name, func(t *testing.T) {
+			m, s := newModel("other", 1), new(letters)
+			if lanes {
+				m.grow("t", 1)
+			}
+			run(t, lacking(s), m, func(r *rig) {
+				r.put(1)
+				r.settle(time.Second)
+				m.with(func() { delete(m.topics, "t") })
+				r.put(1)
+				r.settle(2 * time.Minute)
+				before := s.values()
+				if !strings.HasSuffix(before, "1") {
+					t.Fatalf("dead letters %q", before)
+				}
+				m.grow("t", 1)
+				m.with(func() { m.unseen = map[string]bool{"t": true} })
+				r.put(1)
+				r.settle(2 * time.Second)
+				m.with(func() { m.unseen = nil })
+				r.settle(2 * time.Second)
+				if got := s.values(); got != before {
+					t.Errorf("dead letters %q, want %q", got, before)
+				}
+			})
+		})
+	}
+}
+
 // TestTopicAppearsWhileAsking: a row that is in hand when its topic appears is not
 // handed to a lane as well; those behind it are.
 func TestTopicAppearsWhileAsking(t *testing.T) {

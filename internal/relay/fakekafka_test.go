@@ -38,6 +38,7 @@ func (*brokers) InitTransactional(context.Context, string, broker.Producer) (bro
 	return broker.Producer{ID: 1}, nil
 }
 func (*brokers) Partitions(context.Context, string) (int, error)             { return 1, nil }
+func (*brokers) PartitionsNow(context.Context, string) (int, error)          { return 1, nil }
 func (*brokers) CreateTopic(context.Context, string, broker.TopicSpec) error { return nil }
 func (*brokers) TopicSettings(context.Context, string) (broker.TopicSettings, error) {
 	return broker.TopicSettings{}, nil
