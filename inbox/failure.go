@@ -78,9 +78,10 @@ func (p *Processor) unavailable(ctx context.Context, r report, err error) report
 	return r
 }
 
-// back notes that the database answers.
+// back notes that the database answers. The one that says so may come a second later, of
+// the next message or of the runner.
 func (p *Processor) back() {
-	since, failures := p.away.ends()
+	since, failures := p.away.answers(p.now())
 	if failures == 0 {
 		return
 	}
@@ -116,24 +117,36 @@ func (p *Processor) handled() {
 type outage struct {
 	mu       sync.Mutex
 	since    time.Time
+	last     time.Time // the last failure
+	answered time.Time // the last answer between failures
 	failures int
 }
 
-// fails notes a failure and returns when the first one was, and whether this is it.
+// outageEnds is how long nothing must have failed for an answer to end an outage: a server
+// that stops or starts, and a pool with dead connections, answers some and fails others.
+const outageEnds = time.Second
+
+// fails notes a failure. It returns since when there has been no answer, and whether this
+// is the first failure.
 func (o *outage) fails(now time.Time) (since time.Time, first bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failures == 0 {
-		o.since = now
+		o.since, o.answered = now, now
 	}
 	o.failures++
-	return o.since, o.failures == 1
+	o.last = now
+	return o.answered, o.failures == 1
 }
 
-// ends notes an answer and returns what is over.
-func (o *outage) ends() (since time.Time, failures int) {
+// answers notes an answer and returns what it ends.
+func (o *outage) answers(now time.Time) (since time.Time, failures int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.answered = now
+	if now.Sub(o.last) < outageEnds {
+		return time.Time{}, 0
+	}
 	since, failures = o.since, o.failures
 	o.failures = 0
 	return since, failures

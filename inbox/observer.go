@@ -45,7 +45,8 @@ type Delivery struct {
 type State struct {
 	// Consumer is the one of [Config].
 	Consumer string
-	// DatabaseAway says that the last attempt to use the database failed.
+	// DatabaseAway says that attempts to use the database fail. It is over when one succeeds
+	// and none has failed for a second.
 	DatabaseAway bool
 	// BreakerOpen says that everything failed, so that one message at a time is tried.
 	BreakerOpen bool
