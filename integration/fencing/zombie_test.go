@@ -5,26 +5,42 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/integration/proxy"
 	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
+	"github.com/cdc-relay/cdc-relay/internal/position"
 )
 
-// zombie starts a relay that publishes three rows, and stops it while the request with the next three is on its way.
+// zombie starts a relay that publishes four rows, and stops it while the request with the next two is on its way.
 func (s *site) zombie(topic string) *relay {
 	s.t.Helper()
-	old := s.start("", testenv.Settings{"kafka.brokers": []string{shared.Proxy().Addr()}})
+	p := shared.Proxy()
+	old := s.start("", testenv.Settings{"kafka.brokers": []string{p.Addr()}})
 	old.is("leader")
 	s.insert(3)
 	s.Consume(topic, 3, patience)
-	shared.Proxy().Stall(proxy.ToServer)
-	s.t.Cleanup(shared.Proxy().Heal)
-	s.insert(3)
+	s.t.Cleanup(p.Heal)
+	first := p.StallAt(proxy.ToServer, position.Header) // only requests with rows have that
+	s.insert(1)
+	s.wait(first)
+	s.insert(2) // These gather behind it to be one request, which no single transaction is sure to be.
 	old.waitFor("/metrics", "cdc_relay_in_flight_messages 3")
+	s.wait(p.StallAt(proxy.ToServer, position.Header))
 	old.Signal(syscall.SIGSTOP)
 	old.waitStopped()
 	return old
+}
+
+// wait waits until the proxy holds what it was told to.
+func (s *site) wait(sprung <-chan struct{}) {
+	s.t.Helper()
+	select {
+	case <-sprung:
+	case <-time.After(patience):
+		s.t.Fatal("the relay has sent no row")
+	}
 }
 
 // A request that arrives after the successor's first batch is refused, and so is whatever the old relay still tries.
@@ -61,14 +77,14 @@ func TestZombieSlipsIn(t *testing.T) {
 	// It must keep the slot while it is stopped.
 	next := s.start("scanned:1:stop", testenv.Settings{"postgres.wal_sender_timeout": "60s"})
 	next.waitStopped()
-	s.want(topic, scene.Counted(1, 3)...)
+	s.want(topic, scene.Counted(1, 4)...)
 	shared.Proxy().Heal()
 	s.Consume(topic, 6, patience)
 	next.Signal(syscall.SIGCONT)
 	s.Consume(topic, 7, patience)
 	next.is("leader")
 	s.insert(3)
-	want := slices.Concat(scene.Counted(1, 6), scene.Counted(4, 4), scene.Counted(7, 9))
+	want := slices.Concat(scene.Counted(1, 6), scene.Counted(5, 5), scene.Counted(7, 9))
 	s.want(topic, want...)
 	next.wantMetric("duplicates_detected_total", 1)
 	old.Signal(syscall.SIGCONT)

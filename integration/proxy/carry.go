@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"sync"
@@ -12,6 +13,13 @@ type spoil struct {
 	stalled bool
 	delay   time.Duration
 	rate    int // bytes per second and connection; 0 is no limit
+	trap    *trap
+}
+
+// trap stalls once a text is read.
+type trap struct {
+	text   []byte
+	sprung chan struct{}
 }
 
 // fault is a spoil that can be changed and waited for.
@@ -37,6 +45,22 @@ func (f *fault) get() (spoil, <-chan struct{}) {
 	return f.now, f.changed
 }
 
+// spring stalls if the trap's text has been read.
+func (f *fault) spring(data []byte) {
+	f.mu.Lock()
+	t := f.now.trap
+	f.mu.Unlock()
+	if t == nil || !bytes.Contains(data, t.text) {
+		return
+	}
+	f.change(func(s *spoil) {
+		if s.trap == t {
+			s.stalled, s.trap = true, nil
+			close(t.sprung)
+		}
+	})
+}
+
 // chunk is a piece of the stream.
 type chunk struct {
 	data []byte
@@ -53,7 +77,7 @@ const (
 // delay, so that a delay costs no throughput until the queue is full.
 func carry(ctx context.Context, all *sync.WaitGroup, to, from net.Conn, f *fault) {
 	queue := make(chan chunk, queueChunks)
-	all.Go(func() { read(ctx, from, queue) })
+	all.Go(func() { f.read(ctx, from, queue) })
 	for c := range queue {
 		for len(c.data) > 0 {
 			piece := c.data
@@ -73,12 +97,13 @@ func carry(ctx context.Context, all *sync.WaitGroup, to, from net.Conn, f *fault
 }
 
 // read fills the queue until the stream or ctx ends, and closes it.
-func read(ctx context.Context, from net.Conn, queue chan<- chunk) {
+func (f *fault) read(ctx context.Context, from net.Conn, queue chan<- chunk) {
 	defer close(queue)
 	for {
 		buffer := make([]byte, chunkBytes)
 		n, err := from.Read(buffer)
 		if n > 0 {
+			f.spring(buffer[:n])
 			select {
 			case queue <- chunk{data: buffer[:n], read: time.Now()}:
 			case <-ctx.Done():

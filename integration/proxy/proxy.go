@@ -68,6 +68,14 @@ func (p *Proxy) Connections() int {
 // Stall lets no byte pass any more, in connections old and new, and closes none: a black hole.
 func (p *Proxy) Stall(d Direction) { p.change(d, func(s *spoil) { s.stalled = true }) }
 
+// StallAt stalls a direction when a text comes that way, before it passes, and closes the channel that it returns. What a
+// stall before has held back passes. The text is found if one write of the sender had it all.
+func (p *Proxy) StallAt(d Direction, text string) <-chan struct{} {
+	t := &trap{text: []byte(text), sprung: make(chan struct{})}
+	p.change(d, func(s *spoil) { s.stalled, s.trap = false, t })
+	return t.sprung
+}
+
 // Delay holds every byte back for that long.
 func (p *Proxy) Delay(d Direction, by time.Duration) { p.change(d, func(s *spoil) { s.delay = by }) }
 

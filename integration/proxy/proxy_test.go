@@ -167,3 +167,36 @@ func TestLimit(t *testing.T) {
 		t.Errorf("20 kB at 100 kB/s took %v, want 200 ms", took)
 	}
 }
+
+// A text that comes by stalls its direction before it passes; what came before has passed. Set again, the trap lets go of
+// what it holds, and takes the next.
+func TestStallAt(t *testing.T) {
+	p := echo(t)
+	conn := dial(t, p)
+	for _, word := range []string{"first", "again"} {
+		sprung := p.StallAt(proxy.ToServer, word)
+		if word != "first" {
+			if got, err := answer(conn, 7, 5*time.Second); got != "(first)" {
+				t.Errorf("read %q, %v: what was held must pass", got, err)
+			}
+		}
+		mustAnswer(t, conn)
+		select {
+		case <-sprung:
+			t.Fatal("stalled without the text")
+		default:
+		}
+		if _, err := io.WriteString(conn, "("+word+")"); err != nil {
+			t.Fatal(err)
+		}
+		<-sprung
+		if got, err := answer(conn, 1, 100*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("read %q, %v: it must be held", got, err)
+		}
+	}
+	p.Heal()
+	if got, err := answer(conn, 7, 5*time.Second); got != "(again)" {
+		t.Errorf("read %q, %v: what was held must pass", got, err)
+	}
+	mustAnswer(t, conn)
+}
