@@ -13,6 +13,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // a driver for database/sql
 
 	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/integration/testenv"
 )
 
 var levels = []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
@@ -114,7 +115,14 @@ func TestCopiesAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRunnerRig(t)
 	for _, level := range levels {
-		p := r.processor(func(c *inbox.Config) { c.Consumer = string(level); c.TxOptions.IsoLevel = level })
+		var first sync.Once
+		p := r.processor(func(c *inbox.Config) {
+			c.Consumer, c.TxOptions.IsoLevel = string(level), level
+			c.Handler = func(ctx context.Context, tx pgx.Tx, m *inbox.Message) error {
+				first.Do(r.untilSomebodyWaits)
+				return r.handle(ctx, tx, m)
+			}
+		})
 		const copies = 20
 		outcomes := map[inbox.Outcome]int{}
 		var mu sync.Mutex
@@ -138,4 +146,17 @@ func TestCopiesAtOnce(t *testing.T) {
 	if n := r.Text("SELECT count(*) FROM public.cdc_relay_inbox_attempt"); n != "0" {
 		t.Errorf("%s attempts are counted", n)
 	}
+}
+
+// untilSomebodyWaits keeps a handler at work until another transaction waits for the end of this one.
+func (r *runnerRig) untilSomebodyWaits() {
+	r.t.Helper()
+	testenv.Until(r.t, runnerPatience, func(ctx context.Context) error {
+		waiting, err := testenv.TextAt(ctx, r.URL, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+		if err == nil && waiting != "true" {
+			err = errors.New("no transaction waits for another")
+		}
+		return err
+	})
 }
