@@ -211,7 +211,7 @@ func TestDatabaseAway(t *testing.T) {
 		}
 		return nil
 	})
-	testenv.Until(t, runnerPatience, func(ctx context.Context) error { // over when nothing has failed for a second
+	testenv.Until(t, runnerPatience, func(context.Context) error { // over when nothing has failed for a second
 		r.deliver(p, keyed("m", "k"), inbox.Duplicate)
 		if lines := strings.Count(log.String(), "\n"); lines != 2 {
 			return fmt.Errorf("%d lines, want one for each change of state:\n%s", lines, log.String())
