@@ -102,18 +102,23 @@ func (p *Processor) deliver(ctx context.Context, m *Message) report {
 	}
 	var r report
 	lane := m.lane()
-	took, err := p.transact(ctx, m, func(tx pgx.Tx) (bool, error) {
-		a, err := p.admit(ctx, tx, m, lane)
-		r = report{Delivery: a}
-		return a.Outcome == Processed, err
-	}, func(tx pgx.Tx) error {
-		if err := p.sequenceDone(ctx, tx, m, lane); err != nil {
-			return err
-		}
-		if r.Attempts > 0 || p.cfg.CountBefore {
-			return forgetAttempts(ctx, tx, p.cfg.Consumer, m.ID)
-		}
-		return nil
+	var c claimed
+	took, err := p.transact(ctx, m, transaction{
+		begin: func() (pgx.Tx, error) { return p.claim(ctx, m, lane, &c) },
+		before: func(tx pgx.Tx) (bool, error) {
+			a, err := p.admit(ctx, tx, m, lane, c)
+			r = report{Delivery: a}
+			return a.Outcome == Processed, err
+		},
+		after: func(tx pgx.Tx) error {
+			if err := p.sequenceDone(ctx, tx, m, lane); err != nil {
+				return err
+			}
+			if r.Attempts > 0 || p.cfg.CountBefore {
+				return forgetAttempts(ctx, tx, p.cfg.Consumer, m.ID)
+			}
+			return nil
+		},
 	})
 	r.Duration = took
 	switch {
@@ -131,18 +136,12 @@ func (p *Processor) deliver(ctx context.Context, m *Message) report {
 	return r
 }
 
-// admit claims the message in tx and says what to do with it: Processed for the handler's
+// admit says what to do with a message that was claimed in tx: Processed for the handler's
 // turn, or what it has settled already.
-func (p *Processor) admit(ctx context.Context, tx pgx.Tx, m *Message, lane []byte) (Delivery, error) {
-	c, err := p.claim(ctx, tx, m, lane)
+func (p *Processor) admit(ctx context.Context, tx pgx.Tx, m *Message, lane []byte, c claimed) (Delivery, error) {
 	switch {
-	case err != nil:
-		return Delivery{}, err
-	case !c.first:
-		if p.cfg.CountBefore || c.attempts > 0 { // counted while another instance settled it
-			err = forgetAttempts(ctx, tx, p.cfg.Consumer, m.ID)
-		}
-		return Delivery{Outcome: Duplicate}, err
+	case !c.first: // It may have been counted while another instance settled it.
+		return Delivery{Outcome: Duplicate}, forgetAttempts(ctx, tx, p.cfg.Consumer, m.ID)
 	case c.waits && p.cfg.Order != Skip:
 		return Delivery{Outcome: Parked, Attempts: c.attempts, Reason: "behind"}, p.park(ctx, tx, m, lane, "behind")
 	}
@@ -169,25 +168,42 @@ func (e *handlerError) Unwrap() error { return e.err }
 // conflicts bounds how often a transaction that met another one is run again.
 const conflicts = 20
 
-// transact runs before, the handler if before says so, and after, in one transaction, and
-// again while the server answers that it met another transaction. took is the handler's
-// time. The handler's own failure is a *handlerError.
-func (p *Processor) transact(ctx context.Context, m *Message, before func(pgx.Tx) (bool, error), after func(pgx.Tx) error) (took time.Duration, err error) {
+// transaction is what transact runs, in this order.
+type transaction struct {
+	begin  func() (pgx.Tx, error)        // nil: by the configured options, and nothing else
+	before func(tx pgx.Tx) (bool, error) // says whether it is the handler's turn
+	after  func(tx pgx.Tx) error         // what follows on the handler, may be nil without its turn
+}
+
+// transact runs a transaction, and runs it again while the server answers that it met
+// another one. took is the handler's time. The handler's own failure is a *handlerError.
+func (p *Processor) transact(ctx context.Context, m *Message, t transaction) (took time.Duration, err error) {
+	if t.begin == nil {
+		t.begin = func() (pgx.Tx, error) { return p.begin(ctx) }
+	}
 	for n := 1; ; n++ {
-		took, err = p.transactOnce(ctx, m, before, after)
+		took, err = p.transactOnce(ctx, m, t)
 		if !isConflict(err) || n == conflicts || pause(ctx, rand.N(5*time.Millisecond<<min(n, 5))) != nil { //nolint:gosec // it spreads retries
 			return took, err
 		}
 	}
 }
 
-func (p *Processor) transactOnce(ctx context.Context, m *Message, before func(pgx.Tx) (bool, error), after func(pgx.Tx) error) (took time.Duration, err error) {
+func (p *Processor) begin(ctx context.Context) (pgx.Tx, error) {
 	tx, err := p.cfg.Pool.BeginTx(ctx, p.cfg.TxOptions)
 	if err != nil {
-		return 0, fmt.Errorf("begin: %w", err)
+		return nil, fmt.Errorf("begin: %w", err)
+	}
+	return tx, nil
+}
+
+func (p *Processor) transactOnce(ctx context.Context, m *Message, t transaction) (took time.Duration, err error) {
+	tx, err := t.begin()
+	if err != nil {
+		return 0, err
 	}
 	defer rollBack(ctx, tx)
-	proceed, err := before(tx)
+	proceed, err := t.before(tx)
 	if err != nil {
 		return 0, err
 	}
@@ -202,7 +218,7 @@ func (p *Processor) transactOnce(ctx context.Context, m *Message, before func(pg
 			}
 			return took, &handlerError{err}
 		}
-		if err := after(tx); err != nil {
+		if err := t.after(tx); err != nil {
 			if isAborted(err) {
 				return took, &handlerError{err} // the handler kept the error to itself
 			}

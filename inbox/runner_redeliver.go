@@ -60,33 +60,36 @@ func (p *Processor) redelivered(l *letter, r report, err error) (gone bool, _ er
 // commits both.
 func (p *Processor) handleLetter(ctx context.Context, l *letter, at time.Time) (r report, err error) {
 	m := &l.message
-	took, err := p.transact(ctx, m, func(tx pgx.Tx) (bool, error) {
-		if err := p.take(ctx, tx, l, at); err != nil {
-			return false, err
-		}
-		r = report{}
-		v, err := p.compare(ctx, tx, m, l.lane)
-		switch {
-		case err != nil:
-			return false, err
-		case v == stale && !l.due:
-			r.Outcome = Stale
-			return false, p.settle(ctx, tx, l, "stale")
-		case v == gap && l.reason == "gap" && !l.due:
-			return false, errNotTaken // the sequence has been put back meanwhile
-		case v == gap:
-			r.Outcome, r.Reason, r.Gap = Parked, "gap", true
-			return false, p.parkLetter(ctx, tx, l)
-		}
-		// A dead letter was never handled, however far the others are; that it is due is
-		// somebody's decision.
-		r.Outcome = Processed
-		return true, nil
-	}, func(tx pgx.Tx) error {
-		if err := p.sequenceDone(ctx, tx, m, l.lane); err != nil {
-			return err
-		}
-		return p.settle(ctx, tx, l, "processed")
+	took, err := p.transact(ctx, m, transaction{
+		before: func(tx pgx.Tx) (bool, error) {
+			if err := p.take(ctx, tx, l, at); err != nil {
+				return false, err
+			}
+			r = report{}
+			v, err := p.compare(ctx, tx, m, l.lane)
+			switch {
+			case err != nil:
+				return false, err
+			case v == stale && !l.due:
+				r.Outcome = Stale
+				return false, p.settle(ctx, tx, l, "stale")
+			case v == gap && l.reason == "gap" && !l.due:
+				return false, errNotTaken // the sequence has been put back meanwhile
+			case v == gap:
+				r.Outcome, r.Reason, r.Gap = Parked, "gap", true
+				return false, p.parkLetter(ctx, tx, l)
+			}
+			// A dead letter was never handled, however far the others are; that it is due is
+			// somebody's decision.
+			r.Outcome = Processed
+			return true, nil
+		},
+		after: func(tx pgx.Tx) error {
+			if err := p.sequenceDone(ctx, tx, m, l.lane); err != nil {
+				return err
+			}
+			return p.settle(ctx, tx, l, "processed")
+		},
 	})
 	r.Duration = took
 	return r, err
@@ -113,32 +116,34 @@ func (p *Processor) letterFailed(ctx context.Context, l *letter, r report, cause
 	if isPermanent(cause) {
 		reason = "permanent"
 	}
-	_, err := p.transact(ctx, m, func(tx pgx.Tx) (bool, error) {
-		tag, err := tx.Exec(ctx, lockLetter, l.id)
-		if err == nil && tag.RowsAffected() == 0 {
-			err = errNotTaken
-		}
-		if err != nil {
+	_, err := p.transact(ctx, m, transaction{
+		before: func(tx pgx.Tx) (bool, error) {
+			tag, err := tx.Exec(ctx, lockLetter, l.id)
+			if err == nil && tag.RowsAffected() == 0 {
+				err = errNotTaken
+			}
+			if err != nil {
+				return false, err
+			}
+			if r.Attempts, err = p.countIn(ctx, tx, m, cause); err != nil {
+				return false, err
+			}
+			last := reason == "permanent" || r.Attempts >= p.cfg.MaxDeliveries
+			if last && p.cfg.Order != Block {
+				r.Outcome, r.Reason = DeadLettered, reason
+				return false, p.buryLetter(ctx, tx, l, reason, cause, r.Attempts)
+			}
+			r.after, r.blocked = p.cfg.Backoff.after(r.Attempts), last
+			if last {
+				r.after = p.cfg.Backoff.Max
+			}
+			if later, ok := errors.AsType[*retryAfterError](cause); ok {
+				r.after = later.after
+			}
+			_, err = tx.Exec(ctx, holdLetter, l.id, p.now().Add(r.after))
 			return false, err
-		}
-		if r.Attempts, err = p.countIn(ctx, tx, m, cause); err != nil {
-			return false, err
-		}
-		last := reason == "permanent" || r.Attempts >= p.cfg.MaxDeliveries
-		if last && p.cfg.Order != Block {
-			r.Outcome, r.Reason = DeadLettered, reason
-			return false, p.buryLetter(ctx, tx, l, reason, cause, r.Attempts)
-		}
-		r.after, r.blocked = p.cfg.Backoff.after(r.Attempts), last
-		if last {
-			r.after = p.cfg.Backoff.Max
-		}
-		if later, ok := errors.AsType[*retryAfterError](cause); ok {
-			r.after = later.after
-		}
-		_, err = tx.Exec(ctx, holdLetter, l.id, p.now().Add(r.after))
-		return false, err
-	}, nil)
+		},
+	})
 	return r, err
 }
 
@@ -166,21 +171,23 @@ const countLetterDelivery = `INSERT INTO public.cdc_relay_inbox_attempt AS a (me
 // up its deliveries that way has killed the process each time, and is dead.
 func (p *Processor) countLetter(ctx context.Context, l *letter) (r report, err error) {
 	m := &l.message
-	_, err = p.transact(ctx, m, func(tx pgx.Tx) (bool, error) {
-		if err := p.take(ctx, tx, l, p.now()); err != nil {
+	_, err = p.transact(ctx, m, transaction{
+		before: func(tx pgx.Tx) (bool, error) {
+			if err := p.take(ctx, tx, l, p.now()); err != nil {
+				return false, err
+			}
+			tag, err := tx.Exec(ctx, countLetterDelivery, m.ID, p.cfg.Consumer, p.cfg.MaxDeliveries)
+			if err != nil {
+				return false, fmt.Errorf("count the delivery of message %s: %w", m.ID, err)
+			}
+			if tag.RowsAffected() == 0 && p.cfg.Order != Block {
+				r.Outcome, r.Reason, r.Attempts = DeadLettered, "crashed", p.cfg.MaxDeliveries
+				r.Err = errors.New("the process ended while it handled the message")
+				return false, p.buryLetter(ctx, tx, l, r.Reason, r.Err, r.Attempts)
+			}
+			_, err = tx.Exec(ctx, holdLetter, l.id, p.now().Add(countLease))
 			return false, err
-		}
-		tag, err := tx.Exec(ctx, countLetterDelivery, m.ID, p.cfg.Consumer, p.cfg.MaxDeliveries)
-		if err != nil {
-			return false, fmt.Errorf("count the delivery of message %s: %w", m.ID, err)
-		}
-		if tag.RowsAffected() == 0 && p.cfg.Order != Block {
-			r.Outcome, r.Reason, r.Attempts = DeadLettered, "crashed", p.cfg.MaxDeliveries
-			r.Err = errors.New("the process ended while it handled the message")
-			return false, p.buryLetter(ctx, tx, l, r.Reason, r.Err, r.Attempts)
-		}
-		_, err = tx.Exec(ctx, holdLetter, l.id, p.now().Add(countLease))
-		return false, err
-	}, nil)
+		},
+	})
 	return r, err
 }

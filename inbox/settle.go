@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -9,26 +10,48 @@ import (
 
 // claimed is what one statement says of a message.
 type claimed struct {
-	first    bool // nobody has settled it
+	first    bool // nobody has settled it; else nothing more is known
 	waits    bool // an earlier one of its lane is dead, due or parked
 	attempts int  // deliveries that have failed
 }
 
 // The claim comes first in every transaction of a message, so that copies of it queue up
-// here and nowhere else.
-const claimAndLook = `WITH claimed AS (
-		INSERT INTO public.cdc_relay_inbox (message_id, consumer) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1
-	) SELECT EXISTS (SELECT FROM claimed),
-		EXISTS (SELECT FROM public.cdc_relay_inbox_letter l
-		         WHERE l.consumer = $2 AND l.lane = $3 AND l.state IN ('dead', 'parked', 'due') AND l.blocks),
+// here and nowhere else. It returns no row for one that is settled.
+const claimAndLook = `INSERT INTO public.cdc_relay_inbox (message_id, consumer) VALUES ($1, $2)
+	ON CONFLICT DO NOTHING
+	RETURNING EXISTS (SELECT FROM public.cdc_relay_inbox_letter l
+	                   WHERE l.consumer = $2 AND l.lane = $3 AND l.state IN ('dead', 'parked', 'due') AND l.blocks),
 		coalesce((SELECT a.attempts FROM public.cdc_relay_inbox_attempt a WHERE a.message_id = $1 AND a.consumer = $2), 0)`
 
-func (p *Processor) claim(ctx context.Context, tx pgx.Tx, m *Message, lane []byte) (claimed, error) {
-	var c claimed
-	if err := tx.QueryRow(ctx, claimAndLook, m.ID, p.cfg.Consumer, lane).Scan(&c.first, &c.waits, &c.attempts); err != nil {
-		return c, fmt.Errorf("claim message %s for %s: %w", m.ID, p.cfg.Consumer, err)
+// claim begins a transaction and claims the message in it, in one round trip.
+func (p *Processor) claim(ctx context.Context, m *Message, lane []byte, c *claimed) (pgx.Tx, error) {
+	var b pgx.Batch
+	b.BeginTx(p.cfg.TxOptions)
+	b.Queue(claimAndLook, m.ID, p.cfg.Consumer, lane)
+	results := p.cfg.Pool.SendBatch(ctx, &b)
+	tx := results.Tx()
+	err := c.read(results)
+	if closed := results.Close(); err == nil {
+		err = closed
 	}
-	return c, nil
+	if err != nil {
+		rollBack(ctx, tx)
+		return nil, fmt.Errorf("claim message %s for %s: %w", m.ID, p.cfg.Consumer, err)
+	}
+	return tx, nil
+}
+
+func (c *claimed) read(results pgx.BatchResults) error {
+	if _, err := results.Exec(); err != nil { // BEGIN
+		return err
+	}
+	*c = claimed{}
+	err := results.QueryRow().Scan(&c.waits, &c.attempts)
+	c.first = err == nil
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	return err
 }
 
 // settleAs changes the outcome of a message that this transaction has claimed.
@@ -94,26 +117,26 @@ func (p *Processor) park(ctx context.Context, tx pgx.Tx, m *Message, lane []byte
 func (p *Processor) bury(ctx context.Context, m *Message, r report, reason string, cause error) report {
 	lane := m.lane()
 	blocks := p.cfg.Order == Park && lane != nil
-	_, err := p.transact(ctx, m, func(tx pgx.Tx) (bool, error) {
-		c, err := p.claim(ctx, tx, m, lane)
-		if err != nil {
-			return false, err
-		}
-		if !c.first { // another process has settled it meanwhile
-			r.Outcome, r.Reason, r.Err = Duplicate, "", nil
-			return false, forgetAttempts(ctx, tx, p.cfg.Consumer, m.ID)
-		}
-		r.Outcome, r.Reason, r.Err = DeadLettered, reason, cause
-		if err := p.put(ctx, tx, m, lane, "dead", blocks, reason, sanitise(cause, m), r.Attempts); err != nil {
-			return false, err
-		}
-		if !blocks {
-			if err := p.sequencePass(ctx, tx, m, lane); err != nil {
+	var c claimed
+	_, err := p.transact(ctx, m, transaction{
+		begin: func() (pgx.Tx, error) { return p.claim(ctx, m, lane, &c) },
+		before: func(tx pgx.Tx) (bool, error) {
+			if !c.first { // another process has settled it meanwhile
+				r.Outcome, r.Reason, r.Err = Duplicate, "", nil
+				return false, forgetAttempts(ctx, tx, p.cfg.Consumer, m.ID)
+			}
+			r.Outcome, r.Reason, r.Err = DeadLettered, reason, cause
+			if err := p.put(ctx, tx, m, lane, "dead", blocks, reason, sanitise(cause, m), r.Attempts); err != nil {
 				return false, err
 			}
-		}
-		return false, p.settleAs(ctx, tx, m, "dead")
-	}, nil)
+			if !blocks {
+				if err := p.sequencePass(ctx, tx, m, lane); err != nil {
+					return false, err
+				}
+			}
+			return false, p.settleAs(ctx, tx, m, "dead")
+		},
+	})
 	if err != nil {
 		r.Reason = ""
 		return p.unavailable(ctx, r, err)
