@@ -54,11 +54,14 @@ func (p *Processor) Prune(ctx context.Context) (int64, error) {
 	}
 	var pruned int64
 	for {
-		var n int64
+		var n *int64
 		if err := p.cfg.Pool.QueryRow(ctx, pruneSettled, p.cfg.Consumer, before, pruneBatch).Scan(&n); err != nil {
 			return pruned, fmt.Errorf("prune settled messages: %w", err)
 		}
-		if pruned += n; n < pruneBatch {
+		if n == nil { // another pruner is at work
+			return pruned, nil
+		}
+		if pruned += *n; *n < pruneBatch {
 			return pruned, nil
 		}
 	}

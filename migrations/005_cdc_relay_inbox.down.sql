@@ -11,7 +11,7 @@ BEGIN
             HINT = 'replay or discard them (cdc-relay dlq --source inbox), or force it: cdc-relay migrate down --force, or SET cdc_relay.force = ''on''';
     END IF;
     DROP FUNCTION public.cdc_inbox_claim, public.cdc_inbox_lane, public.cdc_inbox_waits, public.cdc_inbox_failed,
-        public.cdc_inbox_dead_letter, public.cdc_inbox_replay, public.cdc_inbox_discard, public.cdc_inbox_forget, public.cdc_inbox_prune;
+        public.cdc_inbox_dead_letter, public.cdc_inbox_header, public.cdc_inbox_replay, public.cdc_inbox_discard, public.cdc_inbox_forget, public.cdc_inbox_prune;
     DROP TABLE public.cdc_relay_inbox, public.cdc_relay_inbox_attempt, public.cdc_relay_inbox_letter,
         public.cdc_relay_inbox_sequence, public.cdc_relay_inbox_consumer;
 END

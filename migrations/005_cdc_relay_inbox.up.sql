@@ -103,11 +103,17 @@ CREATE TABLE public.cdc_relay_inbox_consumer (
 -- must produce the effect; false that the message is settled. While another transaction
 -- has claimed it and is not done, it waits. It raises no error at READ COMMITTED; at
 -- stricter levels a concurrent claim is a serialization failure (40001): run the
--- transaction again.
+-- transaction again. An empty id is an error (22023): it would make one message of all
+-- that have none.
 CREATE OR REPLACE FUNCTION public.cdc_inbox_claim(p_consumer text, p_message_id text)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog AS $$
 BEGIN
+    IF coalesce(p_message_id, '') = '' THEN
+        RAISE EXCEPTION 'claim a message for %: its id is empty', p_consumer USING
+            ERRCODE = 'invalid_parameter_value',
+            HINT = 'take the id from the record''s header id; a record without one is a dead letter: cdc_inbox_dead_letter';
+    END IF;
     INSERT INTO public.cdc_relay_inbox (message_id, consumer) VALUES (p_message_id, p_consumer) ON CONFLICT DO NOTHING;
     RETURN FOUND;
 END
@@ -147,15 +153,34 @@ BEGIN
 END
 $$;
 
+-- Returns the last header of a name as text; NULL when there is none, or it is no text.
+CREATE OR REPLACE FUNCTION public.cdc_inbox_header(p_names bytea[], p_values bytea[], p_name text)
+RETURNS text
+LANGUAGE plpgsql STABLE SECURITY INVOKER SET search_path = pg_catalog AS $$
+BEGIN
+    FOR i IN REVERSE coalesce(array_upper(p_names, 1), 0) .. coalesce(array_lower(p_names, 1), 1) LOOP
+        IF p_names[i] = convert_to(p_name, 'UTF8') THEN
+            RETURN convert_from(p_values[i], 'UTF8');
+        END IF;
+    END LOOP;
+    RETURN NULL;
+EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
+    RETURN NULL;
+END
+$$;
+
 -- Settles a message that cannot be handled: it is dead, and `cdc-relay dlq --source inbox`
 -- shows it. With p_blocks, later messages of its key wait behind it (cdc_inbox_waits).
--- False: it was settled already, and nothing is changed.
+-- Type and version are taken from the headers. False: it was settled already, and nothing
+-- is changed.
 CREATE OR REPLACE FUNCTION public.cdc_inbox_dead_letter(
     p_consumer text, p_message_id text, p_topic text, p_partition integer, p_offset bigint,
     p_key bytea, p_value bytea, p_header_names bytea[], p_header_values bytea[],
-    p_reason text, p_error text, p_blocks boolean DEFAULT false
+    p_reason text, p_error text, p_blocks boolean DEFAULT false, p_record_time timestamptz DEFAULT NULL
 ) RETURNS boolean
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog AS $$
+DECLARE
+    v_version text := public.cdc_inbox_header(p_header_names, p_header_values, 'aggregateversion');
 BEGIN
     INSERT INTO public.cdc_relay_inbox (message_id, consumer, outcome) VALUES (p_message_id, p_consumer, 'dead') ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
@@ -163,10 +188,12 @@ BEGIN
     END IF;
     INSERT INTO public.cdc_relay_inbox_letter (
         consumer, message_id, state, lane, blocks, topic, partition, record_offset, record_key, value,
-        header_names, header_values, reason, error, deliveries, first_failed_at, last_failed_at
+        header_names, header_values, record_time, type, version, reason, error, deliveries, first_failed_at, last_failed_at
     )
     SELECT p_consumer, p_message_id, 'dead', public.cdc_inbox_lane(p_topic, p_key), p_blocks AND p_key IS NOT NULL,
-           p_topic, p_partition, p_offset, p_key, p_value, p_header_names, p_header_values,
+           p_topic, p_partition, p_offset, p_key, p_value, p_header_names, p_header_values, p_record_time,
+           nullif(public.cdc_inbox_header(p_header_names, p_header_values, 'type'), ''),
+           CASE WHEN v_version ~ '^[+-]?[0-9]{1,18}$' THEN v_version::bigint END,
            p_reason, left(p_error, 1000), coalesce(a.attempts, 0), a.first_failed_at, a.last_failed_at
       FROM (SELECT) one
       LEFT JOIN public.cdc_relay_inbox_attempt a ON a.message_id = p_message_id AND a.consumer = p_consumer
@@ -175,8 +202,8 @@ BEGIN
        SET state = excluded.state, lane = excluded.lane, blocks = excluded.blocks, topic = excluded.topic,
            partition = excluded.partition, record_offset = excluded.record_offset, record_key = excluded.record_key,
            value = excluded.value, header_names = excluded.header_names, header_values = excluded.header_values,
-           record_time = NULL, type = NULL, version = NULL, reason = excluded.reason, error = excluded.error,
-           deliveries = excluded.deliveries, first_failed_at = excluded.first_failed_at,
+           record_time = excluded.record_time, type = excluded.type, version = excluded.version,
+           reason = excluded.reason, error = excluded.error, deliveries = excluded.deliveries, first_failed_at = excluded.first_failed_at,
            last_failed_at = excluded.last_failed_at, not_before = NULL, changed_at = now();
     DELETE FROM public.cdc_relay_inbox_attempt a WHERE a.message_id = p_message_id AND a.consumer = p_consumer;
     RETURN true;
@@ -251,7 +278,7 @@ $$;
 
 -- Deletes at most p_limit settled messages that are older than p_before and returns how
 -- many; repeat until it returns fewer than p_limit. One pruner of a consumer works at a
--- time, another one deletes nothing. What is dead or parked stays.
+-- time: NULL means that another one does. What is dead or parked stays.
 CREATE OR REPLACE FUNCTION public.cdc_inbox_prune(p_consumer text, p_before timestamptz, p_limit integer DEFAULT 1000)
 RETURNS bigint
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog AS $$
@@ -259,7 +286,7 @@ DECLARE
     n bigint;
 BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtextextended('cdc_relay_inbox ' || p_consumer, 0)) THEN
-        RETURN 0;
+        RETURN NULL;
     END IF;
     DELETE FROM public.cdc_relay_inbox i
      WHERE (i.message_id, i.consumer) IN (

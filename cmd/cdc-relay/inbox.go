@@ -310,13 +310,15 @@ const pruneBatch = 1000
 func newInboxPrune(a *app) *cobra.Command {
 	var consumer consumerFlag
 	var before string
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "prune --consumer NAME --until TIME",
 		Short: "Forget what was settled long ago",
 		Long: `prune forgets the messages that a consumer settled before --until. A copy of one that comes
 later is handled again, so let that be longer ago than the topic keeps records, and than a
-replay goes back. What is dead or parked stays. It works in small batches, and beside a
-runner that prunes it does nothing. A consumer's runner prunes by itself.`,
+replay goes back: a time within the retention that the consumer itself keeps is refused
+without --force. What is dead or parked stays. It works in small batches. A consumer's runner
+prunes by itself; while it does, prune exits 3.`,
 		Example: `  cdc-relay inbox prune --consumer billing --until 30d`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -326,11 +328,15 @@ runner that prunes it does nothing. A consumer's runner prunes by itself.`,
 			if before == "" {
 				return usagef(cmd.CommandPath()+" --until 30d", "nothing says how old; give --until")
 			}
-			end, err := readTime(cmd, "until", before, time.Now())
+			now := time.Now()
+			end, err := readTime(cmd, "until", before, now)
 			if err != nil {
 				return err
 			}
 			return a.withDatabase(cmd.Context(), func(_ *config.Config, db *catalog.DB) error {
+				if err := mayPrune(cmd.Context(), db, consumer.name, now.Sub(end)); err != nil && !force {
+					return err
+				}
 				return prune(cmd, db, consumer.name, end)
 			})
 		},
@@ -338,18 +344,32 @@ runner that prunes it does nothing. A consumer's runner prunes by itself.`,
 	a.databaseFlag(cmd)
 	consumer.flag(cmd, "`consumer` whose messages are forgotten")
 	cmd.Flags().StringVar(&before, "until", "", "those that were settled before this `time`")
+	cmd.Flags().BoolVar(&force, "force", false, "forget what the consumer's own retention keeps, too: copies of it are handled again")
 	return cmd
+}
+
+// mayPrune refuses to forget what the consumer was told to remember.
+func mayPrune(ctx context.Context, db *catalog.DB, consumer string, age time.Duration) error {
+	keeps, err := inboxdb.Remembers(ctx, db, consumer)
+	if err != nil || age >= keeps {
+		return err
+	}
+	return usagef(fmt.Sprintf("give --until %dh or more, or --force", int64((keeps+time.Hour-1)/time.Hour)),
+		"consumer %s remembers for %v: copies of what is younger would be handled again", printable(consumer), keeps)
 }
 
 func prune(cmd *cobra.Command, db *catalog.DB, consumer string, before time.Time) error {
 	var done int64
 	for {
-		n, err := inboxdb.Prune(context.WithoutCancel(cmd.Context()), db, consumer, before, pruneBatch)
+		n, busy, err := inboxdb.Prune(context.WithoutCancel(cmd.Context()), db, consumer, before, pruneBatch)
 		if done += n; err == nil && n == pruneBatch {
 			if err = cmd.Context().Err(); err == nil {
 				continue
 			}
 			err = &exitError{fmt.Errorf("stopped; forgot %s", plural(done, "message")), exitInterrupted, "run it again to go on"}
+		}
+		if busy {
+			err = &exitError{fmt.Errorf("another pruner of consumer %s is at work", printable(consumer)), exitNo, "run it again later, if need be"}
 		}
 		if done > 0 || err == nil {
 			fmt.Fprintf(cmd.OutOrStdout(), "forgot %s\n", plural(done, "message"))

@@ -105,6 +105,17 @@ func TestInboxMessages(t *testing.T) {
 
 	d.Exec(`INSERT INTO public.cdc_relay_inbox (message_id, consumer, settled_at) SELECT n::text, 'billing', now() - interval '40 days' FROM generate_series(1, 2500) n`)
 	d.Exec(`UPDATE public.cdc_relay_inbox SET settled_at = now() - interval '40 days' WHERE message_id = 'dead'`)
+	prune := d.with("inbox", "prune", "--consumer", "billing", "--until", "30d")
+	d.Exec(`INSERT INTO public.cdc_relay_inbox_consumer (consumer, retention) VALUES ('billing', '31 days')`)
+	refused(t, d.Run(prune...), 2, "consumer billing remembers for 744h0m0s", "--until 744h or more, or --force")
+	pruner := d.Conn()
+	if _, err := pruner.Exec(t.Context(), `BEGIN; SELECT public.cdc_inbox_prune('billing', '-infinity')`); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, d.Run(append(prune, "--force")...), 3, "another pruner of consumer billing is at work", "again later")
+	if _, err := pruner.Exec(t.Context(), `ROLLBACK; UPDATE public.cdc_relay_inbox_consumer SET retention = '30 days'`); err != nil {
+		t.Fatal(err)
+	}
 	d.prints(0, []string{"forgot 2500 messages"}, "inbox", "prune", "--consumer", "billing", "--until", "30d")
 	d.prints(0, []string{"forgot 0 messages"}, "inbox", "prune", "--consumer", "shipping", "--until", "30d")
 	if got := d.Text(`SELECT count(*) FROM public.cdc_relay_inbox`); got != "2" {

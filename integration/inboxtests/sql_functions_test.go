@@ -181,6 +181,36 @@ func sqlDeadLetter(t *testing.T, d *sqlDB) {
 	d.want("dead \\x00ff", `SELECT concat_ws(' ', state, value) FROM public.cdc_relay_inbox_letter WHERE message_id = 'm'`)
 }
 
+// An id that is no id claims nothing, and a dead letter has what its headers say, as far as it is text.
+func TestSQLHeaders(t *testing.T) {
+	t.Parallel()
+	onBoth(t, sqlHeaders)
+}
+
+func sqlHeaders(t *testing.T, d *sqlDB) {
+	t.Helper()
+	for _, id := range []string{"''", "NULL"} {
+		if _, err := d.connect().Exec(t.Context(), `SELECT public.cdc_inbox_claim('shipping', `+id+`)`); sqlState(err) != "22023" || !strings.Contains(err.Error(), "id is empty") {
+			t.Errorf("claim of %s = %v", id, err)
+		}
+	}
+	for values, want := range map[string]string{
+		`ARRAY['a', 'b', 'c']`: "b", // the last of two
+		`ARRAY['a', '\xff', 'c']`: "", `ARRAY['a', '\x00', 'c']`: "", `ARRAY['a', NULL, 'c']`: "", `'{}'`: "", `NULL`: "",
+	} {
+		d.want(want, `SELECT public.cdc_inbox_header(ARRAY['type', 'type', 'id']::bytea[], `+values+`::bytea[], 'type')`)
+	}
+	d.want("", `SELECT public.cdc_inbox_header('{}', '{}', 'type')`)
+	const bury = `SELECT public.cdc_inbox_dead_letter('shipping', $1, 'orders', 3, 7, 'k', NULL, ARRAY['type', 'aggregateversion']::bytea[],
+		ARRAY['OrderPlaced', convert_to($2, 'UTF8')]::bytea[], 'permanent', '', false, '2026-12-01 08:00:00+00')`
+	for id, version := range map[string]string{"a": "42", "b": "-1", "c": "4.2", "d": "99999999999999999999", "e": ""} {
+		d.want("true", bury, id, version)
+	}
+	d.want("a OrderPlaced 42 08:00:00, b OrderPlaced -1 08:00:00, c OrderPlaced 08:00:00, d OrderPlaced 08:00:00, e OrderPlaced 08:00:00",
+		`SELECT string_agg(concat_ws(' ', message_id, type, version, (record_time AT TIME ZONE 'UTC')::time), ', ' ORDER BY message_id)
+		   FROM public.cdc_relay_inbox_letter`)
+}
+
 // A lane is the same in SQL as in the processor.
 func TestSQLLane(t *testing.T) {
 	t.Parallel()
@@ -242,7 +272,7 @@ func sqlForgetAndPrune(t *testing.T, d *sqlDB) {
 	if _, err := other.Exec(t.Context(), prune); err != nil {
 		t.Fatal(err)
 	}
-	d.want("0", prune)
+	d.want("busy", `SELECT coalesce(p::text, 'busy') FROM (`+prune+` AS p) one`)
 	if err := other.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -100,15 +101,15 @@ func TestPageStatements(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		var settled bool
 		err := conn.QueryRow(t.Context(), statements[2], "m1", "orders", 3, int64(7), []byte("k"), []byte("v"),
-			[][]byte{[]byte("id")}, [][]byte{[]byte("m1")}, "no stock").Scan(&settled)
+			[][]byte{[]byte("id")}, [][]byte{[]byte("m1")}, "no stock", time.Unix(1764579600, 0)).Scan(&settled)
 		if err != nil || settled != first {
 			t.Fatalf("dead letter: got %t, %v, want %t", settled, err, first)
 		}
 	}
 	for query, want := range map[string]string{
-		"SELECT concat_ws('|', state, deliveries, reason, topic, partition, record_offset, blocks) FROM cdc_relay_inbox_letter": "dead|2|max_deliveries|orders|3|7|f",
-		"SELECT public.cdc_inbox_claim('shipping', 'm1')":                                                                       "false",
-		"SELECT count(*) FROM cdc_relay_inbox_attempt":                                                                          "0",
+		"SELECT concat_ws('|', state, deliveries, reason, topic, partition, record_offset, blocks, extract(epoch FROM record_time)::bigint) FROM cdc_relay_inbox_letter": "dead|2|max_deliveries|orders|3|7|f|1764579600",
+		"SELECT public.cdc_inbox_claim('shipping', 'm1')": "false",
+		"SELECT count(*) FROM cdc_relay_inbox_attempt":    "0",
 	} {
 		if got := env.Text(query); got != want {
 			t.Errorf("%s: got %s, want %s", query, got, want)

@@ -55,14 +55,29 @@ func Forget(ctx context.Context, db *catalog.DB, consumer, id string) (bool, err
 }
 
 // Prune forgets at most limit settled messages of a consumer that are older than before,
-// and returns how many. While another pruner of the consumer is at work it is 0.
-func Prune(ctx context.Context, db *catalog.DB, consumer string, before time.Time, limit int) (int64, error) {
-	got, err := query(ctx, db, "prune the inbox", pgx.RowTo[int64],
+// and returns how many. busy means that another pruner of the consumer is at work.
+func Prune(ctx context.Context, db *catalog.DB, consumer string, before time.Time, limit int) (n int64, busy bool, err error) {
+	got, err := query(ctx, db, "prune the inbox", pgx.RowTo[*int64],
 		"SELECT public.cdc_inbox_prune($1::text, "+deadletter.Moment("$2")+", $3::int4)", consumer, before.UnixMicro(), limit)
+	if err != nil {
+		return 0, false, err
+	}
+	if got[0] == nil {
+		return 0, true, nil
+	}
+	return *got[0], false, nil
+}
+
+// Remembers returns for how long a consumer says that it remembers what it has settled; 0
+// when it says nothing, or remembers for ever.
+func Remembers(ctx context.Context, db *catalog.DB, consumer string) (time.Duration, error) {
+	got, err := query(ctx, db, "look for the consumer's retention", pgx.RowTo[int64],
+		`SELECT coalesce(extract(epoch FROM c.retention) * 1000000, 0)::int8
+		   FROM (SELECT) one LEFT JOIN public.cdc_relay_inbox_consumer c ON c.consumer = $1`, consumer)
 	if err != nil {
 		return 0, err
 	}
-	return got[0], nil
+	return time.Duration(got[0]) * time.Microsecond, nil
 }
 
 // Consumer is what a consumer has settled and says of itself.
