@@ -249,11 +249,12 @@ func TestPurge(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	ctx := t.Context()
-	restart := s.OfSlot("restart_lsn")
 	ids := map[string]int64{}
 	for i, name := range []string{"dead", "replayed", "discarded", "row ahead", "replay ahead", "late"} {
 		ids[name] = s.put(s.letter(uint32(i)))
 	}
+	s.letGo() // Else a checkpoint of another test moves the slot on.
+	restart := s.OfSlot("restart_lsn")
 	s.Exec("UPDATE public.cdc_relay_dead_letter SET commit_lsn = '0/1', changed_lsn = '0/2', changed_at = now() - interval '2 days', state = 'discarded'")
 	s.Exec("UPDATE public.cdc_relay_dead_letter SET state = 'dead' WHERE id = $1", ids["dead"])
 	s.Exec("UPDATE public.cdc_relay_dead_letter SET state = 'replayed' WHERE id = $1", ids["replayed"])
@@ -285,7 +286,6 @@ func TestPurge(t *testing.T) {
 	purge("", 100, 1, "dead", "row ahead", "replay ahead", "late")
 	purge("", 100, 0, "dead", "row ahead", "replay ahead", "late")
 	// The slot goes, and nothing can come by.
-	s.letGo()
 	s.Exec("SELECT pg_drop_replication_slot($1)", s.Slot)
 	purge(s.Slot, 100, 2, "dead", "late")
 }
