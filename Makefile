@@ -7,9 +7,9 @@ TESTFLAGS     ?=
 MODULES       := $(patsubst %/go.mod,%,$(shell git ls-files -co --exclude-standard go.mod '*/go.mod'))
 MODULES       := $(subst go.mod,.,$(MODULES))
 
-# Suites that freeze, kill and promote servers, or need three brokers: apart, since they take minutes.
-FAULTS := $(addprefix ./integration/,$(addsuffix /...,faults failover cluster fencing outage regress resume endtoend))
-SLOW   := /integration/(faults|failover|cluster|fencing|outage|regress|resume|endtoend)(/|$$)
+# Suites that freeze, kill and promote servers, need three brokers or wait for long: apart, since they take minutes.
+FAULTS := $(addprefix ./integration/,$(addsuffix /...,faults failover cluster fencing outage regress resume endtoend deadletters localstack publishtest))
+SLOW   := /integration/(faults|failover|cluster|fencing|outage|regress|resume|endtoend|deadletters|localstack|publishtest)(/|$$)
 
 .DEFAULT_GOAL := help
 
@@ -31,7 +31,7 @@ test-oldest: ## What depends on the version of Postgres, on the oldest one
 	CDC_RELAY_TEST_POSTGRES=14 go test -race $(TESTFLAGS) ./integration/pipeline/... ./integration/outage/...
 
 .PHONY: test-faults
-test-faults: ## The fault lab for two minutes, failover, three brokers, fencing, outages, resuming, end to end: a quarter of an hour
+test-faults: ## The fault lab for two minutes, failover, three brokers, fencing, outages, resuming, dead letters, end to end: a quarter of an hour
 	go test -race $(TESTFLAGS) $(FAULTS)
 
 .PHONY: mutants
