@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -34,17 +33,7 @@ func migrateOnly(ctx context.Context, url string, names ...string) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	all, err := migrations.All()
-	if err != nil {
-		return err
-	}
-	var others []string
-	for _, m := range all {
-		if !slices.Contains(names, m.Name) {
-			others = append(others, m.Name)
-		}
-	}
-	_, err = migrations.Up(ctx, conn, migrations.Options{Skip: others})
+	_, err = migrations.Up(ctx, conn, migrations.Options{Only: names})
 	return err
 }
 

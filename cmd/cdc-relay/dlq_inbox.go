@@ -108,34 +108,18 @@ func (j jsonRunner) String() string {
 	return fmt.Sprintf("no runner of consumer %s has been seen for %s", printable(j.Consumer), ageText(time.Duration(*j.SeenAge)*time.Second))
 }
 
-// lookAtRunners finds out whether anybody is there to handle what was replayed, and warns of what is so
-// old that copies of it are not recognised any more.
+// lookAtRunners finds out whether anybody is there to handle what was replayed.
 func (r *replay) lookAtRunners(ctx context.Context, l *letters) error {
 	runners, err := inboxdb.Runners(ctx, l.db, r.replayed)
 	if err != nil {
 		return err
 	}
 	r.missing = nil
-	retention := map[string]time.Duration{}
 	for _, one := range runners {
-		retention[one.Consumer] = one.Retention
 		if age := int64(one.Age / time.Second); !one.Seen {
 			r.missing = append(r.missing, jsonRunner{Consumer: one.Consumer})
 		} else if one.Age > runnerAway {
 			r.missing = append(r.missing, jsonRunner{one.Consumer, &age})
-		}
-	}
-	for ids := range slices.Chunk(r.replayed, listPage) {
-		page, err := l.list(ctx, deadletter.Filter{Owner: l.owner, Letters: ids}, len(ids), 0)
-		if err != nil {
-			return err
-		}
-		for i := range page {
-			keep, at := retention[page[i].inbox.Consumer], page[i].RecordTime
-			if keep > 0 && !at.IsZero() && time.Since(at) > keep {
-				fmt.Fprintf(r.stderr, "dead letter %d is of an event of %s, older than what consumer %s remembers (%s)\n",
-					page[i].ID, showTime(at), printable(page[i].inbox.Consumer), ageText(keep))
-			}
 		}
 	}
 	return nil

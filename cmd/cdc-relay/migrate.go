@@ -99,7 +99,7 @@ func newMigrateStatus(a *app, only *onlySome) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return printStatus(cmd, steps)
+				return printStatus(cmd, steps, options.Only)
 			})
 		},
 	}
@@ -107,7 +107,7 @@ func newMigrateStatus(a *app, only *onlySome) *cobra.Command {
 	return cmd
 }
 
-func printStatus(cmd *cobra.Command, steps []migrations.Step) error {
+func printStatus(cmd *cobra.Command, steps []migrations.Step, only []string) error {
 	explain := map[migrations.State]string{
 		migrations.Skipped: "the configuration names another, or --only does",
 		migrations.Foreign: "was there before; left alone",
@@ -128,7 +128,11 @@ func printStatus(cmd *cobra.Command, steps []migrations.Step) error {
 		return fmt.Errorf("print the status: %w", err)
 	}
 	if pending > 0 {
-		return &exitError{fmt.Errorf("migrations are pending: %d", pending), exitNo, "cdc-relay migrate up"}
+		next := "cdc-relay migrate up"
+		if len(only) > 0 {
+			next += " --only " + strings.Join(only, ",")
+		}
+		return &exitError{fmt.Errorf("migrations are pending: %d", pending), exitNo, next}
 	}
 	return nil
 }

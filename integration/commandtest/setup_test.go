@@ -122,6 +122,7 @@ func TestMigrate(t *testing.T) {
 	migrate := func(args ...string) []string { return append(append([]string{"migrate"}, args...), "--config", file) }
 
 	refused(t, env.Run(migrate("status")...), 3, "migrations are pending: 5", "cdc-relay migrate up")
+	refused(t, env.Run(migrate("status", "--only", "outbox,cdc_relay_inbox")...), 3, "migrations are pending: 2", "cdc-relay migrate up --only outbox,cdc_relay_inbox")
 	succeeds(t, env, []string{"nothing is applied"}, migrate("down")...)
 	succeeds(t, env, []string{"applied 001_outbox\napplied 002_cdc_relay_slots\napplied 003_publication\napplied 004_cdc_relay_dead_letter\napplied 005_cdc_relay_inbox\n"}, migrate("up")...)
 	succeeds(t, env, []string{"nothing is pending\n"}, migrate("up")...)

@@ -28,17 +28,7 @@ type Effect struct {
 // Prepare gives a database the inbox and the table of effects.
 func Prepare(t testing.TB, conn *pgx.Conn) {
 	t.Helper()
-	all, err := migrations.All()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var others []string
-	for _, m := range all {
-		if m.Name != "cdc_relay_inbox" {
-			others = append(others, m.Name)
-		}
-	}
-	if _, err := migrations.Up(t.Context(), conn, migrations.Options{Skip: others}); err != nil {
+	if _, err := migrations.Up(t.Context(), conn, migrations.Options{Only: []string{"cdc_relay_inbox"}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Exec(t.Context(), schema); err != nil {

@@ -2,7 +2,6 @@ package inboxtests
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -64,17 +63,8 @@ func migrateInbox(ctx context.Context, url string) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	all, err := migrations.All()
-	if err != nil {
-		return err
-	}
-	for _, m := range all {
-		if m.Name == "cdc_relay_inbox" {
-			_, err = conn.Exec(ctx, m.Up)
-			return err
-		}
-	}
-	return errors.New("no migration has the name cdc_relay_inbox")
+	_, err = migrations.Up(ctx, conn, migrations.Options{Only: []string{"cdc_relay_inbox"}})
+	return err
 }
 
 func (r *runnerRig) must(err error) {

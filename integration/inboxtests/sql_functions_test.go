@@ -195,7 +195,7 @@ func sqlHeaders(t *testing.T, d *sqlDB) {
 		}
 	}
 	for values, want := range map[string]string{
-		`ARRAY['a', 'b', 'c']`: "b", // the last of two
+		`ARRAY['a', 'b', 'c']`:    "b", // the last of two
 		`ARRAY['a', '\xff', 'c']`: "", `ARRAY['a', '\x00', 'c']`: "", `ARRAY['a', NULL, 'c']`: "", `'{}'`: "", `NULL`: "",
 	} {
 		d.want(want, `SELECT public.cdc_inbox_header(ARRAY['type', 'type', 'id']::bytea[], `+values+`::bytea[], 'type')`)

@@ -143,23 +143,21 @@ func Consumers(ctx context.Context, db *catalog.DB, name string) ([]Consumer, er
 
 // Runner is the state of a consumer's runner.
 type Runner struct {
-	Consumer  string
-	Seen      bool
-	Age       time.Duration // since it was seen, by the clock of the server
-	Retention time.Duration // 0: nothing is pruned, or not known
+	Consumer string
+	Seen     bool
+	Age      time.Duration // since it was seen, by the clock of the server
 }
 
 // Runners returns the runners of the consumers that have some of these letters.
 func Runners(ctx context.Context, db *catalog.DB, letters []int64) ([]Runner, error) {
 	const sql = `
-SELECT k.consumer, c.runner_seen_at IS NOT NULL, coalesce(extract(epoch FROM now() - c.runner_seen_at) * 1000000, 0)::int8,
-       coalesce(extract(epoch FROM c.retention) * 1000000, 0)::int8
+SELECT k.consumer, c.runner_seen_at IS NOT NULL, coalesce(extract(epoch FROM now() - c.runner_seen_at) * 1000000, 0)::int8
   FROM (SELECT DISTINCT consumer FROM public.cdc_relay_inbox_letter WHERE id = ANY ($1)) k
   LEFT JOIN public.cdc_relay_inbox_consumer c USING (consumer) ORDER BY k.consumer`
 	scan := func(row pgx.CollectableRow) (r Runner, err error) {
-		var age, retention int64
-		err = row.Scan(&r.Consumer, &r.Seen, &age, &retention)
-		r.Age, r.Retention = time.Duration(age)*time.Microsecond, time.Duration(retention)*time.Microsecond
+		var age int64
+		err = row.Scan(&r.Consumer, &r.Seen, &age)
+		r.Age = time.Duration(age) * time.Microsecond
 		return r, err
 	}
 	return query(ctx, db, "look for the consumer's runner", scan, sql, letters)
