@@ -11,6 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/integration/scene"
 	"github.com/cdc-relay/cdc-relay/integration/testenv"
 	"github.com/cdc-relay/cdc-relay/internal/crash"
+	"github.com/cdc-relay/cdc-relay/internal/position"
 )
 
 // Of two relays one works and the other waits. When the first is stopped it loses the slot to the second, and what it
@@ -72,39 +73,40 @@ func stoppedAfterWrite(t *testing.T, st *stage) {
 }
 
 // The leader's batch is on its way when it is stopped, and arrives when the standby has taken over and published the
-// same rows: a repeat, behind the first copies. (With kafka.transactional_id it is refused, see package fencing.)
+// same row: a repeat, behind the first copy. (With kafka.transactional_id it is refused, see package fencing.)
 func zombieWrites(t *testing.T, st *stage) {
 	p := newPlay(t, st)
 	p.CreateTopic("order", 1)
 	leader, standby := p.pair(testenv.RelayOptions{Settings: st.proxied()})
 	p.Settled(p.insert("1"))
-	st.Proxy().Stall(proxy.ToServer)
 	t.Cleanup(st.Proxy().Heal)
-	within := p.insert("2", "3")
+	sent := st.Proxy().StallAt(proxy.ToServer, position.Header) // only requests with rows have that
+	within := p.insert("2")
 	leader.WaitStatus("/readyz", 503, patience) // it has waited for an answer for a while
+	<-sent
 	leader.Signal(syscall.SIGSTOP)
 	stopped := time.Now()
 	p.published("1")
 	p.Held(within)
 	p.takesOver(standby, stopped)
 	p.Settled(within)
-	p.published("1", "2", "3")
+	p.published("1", "2")
 	st.Proxy().Heal() // What the leader has sent arrives.
-	p.arrived(5)
+	p.arrived(3)
 	leader.Signal(syscall.SIGCONT)
 	p.until(leader, "cdc_relay_leader", is(0))
 	leader.WaitReady(patience)
 
 	// What happens next.
-	p.Settled(p.insert("4"))
-	want := []string{"1", "2", "3", "2", "3", "4"}
+	p.Settled(p.insert("3"))
+	want := []string{"1", "2", "2", "3"}
 	p.published(want...)
-	if firsts := scene.Firsts(p.Consume(p.topic, len(want), patience)); !slices.Equal(firsts, []string{"1", "2", "3", "4"}) {
+	if firsts := scene.Firsts(p.Consume(p.topic, len(want), patience)); !slices.Equal(firsts, []string{"1", "2", "3"}) {
 		t.Errorf("first copies are %q", firsts)
 	}
 	p.Stop(standby)
 	p.until(leader, "cdc_relay_leader", is(1))
-	p.Settled(p.insert("5"))
-	p.published(append(want, "5")...)
+	p.Settled(p.insert("4"))
+	p.published(append(want, "4")...)
 	p.Stop(leader)
 }
