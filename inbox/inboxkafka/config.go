@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -16,7 +17,8 @@ import (
 
 // Config says what [Run] reads. Brokers, Group and Topics are required.
 type Config struct {
-	// Brokers are the addresses to begin with, host:port.
+	// Brokers are the addresses to begin with, host:port. Name several: while none of them
+	// answers, leaders that have moved are not found.
 	Brokers []string
 	// Group is the consumer group. Members of a group share the partitions. A new group
 	// begins at the earliest record.
@@ -83,7 +85,7 @@ func (c *Config) complete() error {
 	if c.Transport == nil {
 		own := &kafka.Transport{
 			Dial: c.Dialer.DialFunc, TLS: c.Dialer.TLS, SASL: c.Dialer.SASLMechanism, ClientID: c.Dialer.ClientID,
-			MetadataTTL: 5 * time.Second,
+			MetadataTTL: 5 * time.Second, MetadataTopics: c.Topics, // not all that the cluster has
 		}
 		c.Transport, c.close = own, own.CloseIdleConnections
 	}
@@ -102,6 +104,7 @@ func (c *Config) complete() error {
 		{c.Group != "", "Group is empty: name the consumer group"},
 		{len(c.Topics) > 0, "Topics is empty"},
 		{c.Concurrency > 0 && c.MaxInFlight > 0 && c.MaxBytes > 0, "Concurrency, MaxInFlight and MaxBytes must be above 0"},
+		{c.MaxBytes <= math.MaxInt32, "MaxBytes must be below 2 GiB"},
 		{c.CommitInterval > 0, "CommitInterval must be above 0"},
 		{c.DrainTimeout > 0 && c.DrainTimeout < c.SessionTimeout, "DrainTimeout must be above 0 and below SessionTimeout"},
 	} {

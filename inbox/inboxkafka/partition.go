@@ -3,6 +3,7 @@ package inboxkafka
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -36,13 +37,52 @@ func newPartition(topic string, index int, from int64, limit int) *partition {
 // read fetches the partition until ctx ends, and gives the messages to add. While as many
 // are in flight as may be, it waits.
 func (s *session) read(ctx context.Context, p *partition) {
-	trouble := trouble{log: s.cfg.Logger, what: "cannot fetch", args: []any{"topic", p.topic, "partition", p.index}}
+	failures := 0
 	for ctx.Err() == nil {
 		err := s.readOnce(ctx, p)
 		if ctx.Err() != nil {
 			return
 		}
-		pause(ctx, trouble.after(err))
+		switch {
+		case err == nil && failures > 0:
+			s.fetches.ends()
+			failures = 0
+		case err != nil:
+			if failures++; failures == 1 {
+				s.fetches.begins(p, err)
+			}
+		}
+		pause(ctx, backoff(failures))
+	}
+}
+
+// stuck logs when the first partition of the member cannot be fetched, and when none is
+// left that cannot: a broker that is down takes many with it.
+type stuck struct {
+	log   *slog.Logger
+	group string
+
+	mu         sync.Mutex
+	partitions int // that fail now
+	most       int
+	since      time.Time
+}
+
+func (s *stuck) begins(p *partition, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.partitions++; s.partitions == 1 {
+		s.since, s.most = time.Now(), 0
+		s.log.Warn("cannot fetch, trying again", "group", s.group, "topic", p.topic, "partition", p.index, "err", err)
+	}
+	s.most = max(s.most, s.partitions)
+}
+
+func (s *stuck) ends() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.partitions--; s.partitions == 0 {
+		s.log.Info("over: cannot fetch", "group", s.group, "after", time.Since(s.since).Round(time.Millisecond), "partitions", s.most)
 	}
 }
 

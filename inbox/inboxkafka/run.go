@@ -70,6 +70,7 @@ func Run(ctx context.Context, cfg Config, p *inbox.Processor) error {
 // member works as a member of the group until ctx ends, and leaves it then.
 func member(ctx context.Context, cfg *Config, client *kafka.Client, p *inbox.Processor, group *kafka.ConsumerGroup) {
 	t := trouble{log: cfg.Logger, what: "cannot join the group", args: []any{"group", cfg.Group}}
+	commits := &trouble{log: cfg.Logger, what: "cannot commit offsets", args: []any{"group", cfg.Group}}
 	var sessions sync.WaitGroup
 	for {
 		g, err := group.Next(ctx)
@@ -84,6 +85,7 @@ func member(ctx context.Context, cfg *Config, client *kafka.Client, p *inbox.Pro
 			continue // The group itself pauses.
 		}
 		s := newSession(cfg, p, client, g)
+		s.commits = commits
 		sessions.Add(1)
 		g.Start(func(generation context.Context) {
 			defer sessions.Done()
@@ -99,7 +101,7 @@ func member(ctx context.Context, cfg *Config, client *kafka.Client, p *inbox.Pro
 				case <-done:
 				}
 			}()
-			s.run(ended)
+			s.run(context.WithoutCancel(ctx), ended)
 		})
 	}
 	sessions.Wait() // While the member is alive: its heartbeats go on as it drains.
@@ -150,15 +152,19 @@ func haveTopics(ctx context.Context, cfg *Config, client *kafka.Client) error {
 
 // trouble logs the first of a row of failures and its end, and says how long to wait.
 type trouble struct {
-	log      *slog.Logger
-	what     string
-	args     []any
+	log  *slog.Logger
+	what string
+	args []any
+
+	mu       sync.Mutex
 	failures int
 	since    time.Time
 }
 
 // after notes how an attempt ended and returns the pause before the next.
 func (t *trouble) after(err error) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if err == nil {
 		if t.failures > 0 {
 			t.log.Info("over: "+t.what, append(t.args, "after", time.Since(t.since).Round(time.Millisecond), "failures", t.failures)...)
@@ -171,7 +177,15 @@ func (t *trouble) after(err error) time.Duration {
 		t.log.Warn(t.what+", trying again", append(t.args, "err", err)...)
 	}
 	t.failures++
-	return min(fetchBackoff<<min(t.failures-1, 10), fetchBackoffMax)
+	return backoff(t.failures)
+}
+
+// backoff is the pause after so many failures in a row.
+func backoff(failures int) time.Duration {
+	if failures == 0 {
+		return 0
+	}
+	return min(fetchBackoff<<min(failures-1, 10), fetchBackoffMax)
 }
 
 // pause waits, at most until ctx ends.

@@ -21,6 +21,8 @@ type session struct {
 	generation generation
 	partitions []*partition
 	lanes      *lanes
+	fetches    *stuck
+	commits    *trouble // of all sessions, which come one after the other
 }
 
 // generation is what a session needs of kafka.Generation.
@@ -29,7 +31,7 @@ type generation interface {
 }
 
 func newSession(cfg *Config, p *inbox.Processor, client *kafka.Client, g *kafka.Generation) *session {
-	s := &session{cfg: cfg, processor: p, client: client, generation: g}
+	s := &session{cfg: cfg, processor: p, client: client, generation: g, fetches: &stuck{log: cfg.Logger, group: cfg.Group}}
 	n := 0
 	for _, assigned := range g.Assignments {
 		n += len(assigned)
@@ -45,10 +47,10 @@ func newSession(cfg *Config, p *inbox.Processor, client *kafka.Client, g *kafka.
 }
 
 // run works until ended is closed: then nothing new is read or begun, the handlers that
-// run may finish, and what they have settled is committed.
-func (s *session) run(ended <-chan struct{}) {
-	reading, stopReading := context.WithCancel(context.Background())
-	handling, breakOff := context.WithCancel(context.Background())
+// run may finish, and what they have settled is committed. ctx has values, and no end.
+func (s *session) run(ctx context.Context, ended <-chan struct{}) {
+	reading, stopReading := context.WithCancel(ctx)
+	handling, breakOff := context.WithCancel(ctx)
 	defer breakOff()
 	defer stopReading()
 	var readers, workers, committer sync.WaitGroup
@@ -107,14 +109,13 @@ func (s *session) handle(ctx context.Context, l *lane) {
 func (s *session) commitUntil(end <-chan struct{}) {
 	tick := time.NewTicker(s.cfg.CommitInterval)
 	defer tick.Stop()
-	t := trouble{log: s.cfg.Logger, what: "cannot commit offsets", args: []any{"group", s.cfg.Group}}
 	for {
 		select {
 		case <-tick.C:
-			t.after(s.commit())
+			s.commits.after(s.commit())
 			s.tellBacklog()
 		case <-end:
-			t.after(s.commit())
+			s.commits.after(s.commit())
 			return
 		}
 	}
