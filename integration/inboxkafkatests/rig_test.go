@@ -36,7 +36,12 @@ type rig struct {
 
 func newRig(t *testing.T, partitions int) *rig {
 	t.Helper()
-	r := &rig{Env: testenv.New(t, testenv.RealKafka()), t: t, log: &process.Output{}}
+	return newRigOn(t, testenv.New(t, testenv.RealKafka()), partitions)
+}
+
+func newRigOn(t *testing.T, env *testenv.Env, partitions int) *rig {
+	t.Helper()
+	r := &rig{Env: env, t: t, log: &process.Output{}}
 	r.conn = r.Conn()
 	consumer.Prepare(t, r.conn)
 	config, err := pgxpool.ParseConfig(r.URL)
