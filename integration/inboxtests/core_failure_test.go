@@ -166,12 +166,40 @@ func TestCountBefore(t *testing.T) {
 	r.deliver(p, keyed("good", "g"), inbox.Duplicate)
 	r.wantNoAttempt("good")
 	stopped, stop := context.WithCancel(t.Context())
-	stop()
-	if got := p.Process(stopped, keyed("broken off", "h")); got.Outcome != inbox.Retry {
-		t.Errorf("broken off: %+v", got)
+	brokenOff := r.processor(func(c *inbox.Config) {
+		c.Handler = func(ctx context.Context, _ pgx.Tx, _ *inbox.Message) error {
+			stop()
+			return ctx.Err()
+		}
+	})
+	for range 2 { // in the handler, and before it begins
+		if got := brokenOff.Process(stopped, keyed("broken off", "h")); got.Outcome != inbox.Retry {
+			t.Errorf("broken off: %+v", got)
+		}
+		if got := attempts("broken off"); got != "" && got != "0" {
+			t.Errorf("a delivery that was broken off counts %s", got)
+		}
 	}
-	if got := attempts("broken off"); got != "" && got != "0" {
-		t.Errorf("a delivery that was broken off counts %s", got)
+}
+
+// What PostgreSQL says of itself, or of another transaction, in the handler's statements is no
+// failure of the message, however often it is met.
+func TestNotTheMessagesFault(t *testing.T) {
+	t.Parallel()
+	r := newRunnerRig(t, func(c *inbox.Config) { c.MaxDeliveries = 1 })
+	for _, c := range []struct{ what, state string }{
+		{"serialization failure", "40001"}, {"deadlock", "40P01"}, {"disk full", "53100"}, {"shutdown", "57P01"}, {"read only", "25006"},
+	} {
+		p := r.processor(func(cfg *inbox.Config) {
+			cfg.Handler = func(ctx context.Context, tx pgx.Tx, _ *inbox.Message) error {
+				_, err := tx.Exec(ctx, "DO $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '"+c.state+"'; END $$")
+				return fmt.Errorf("write the effect: %w", err)
+			}
+		})
+		if got := r.deliver(p, keyed(c.state, c.state), inbox.Retry); got.Attempts != 0 || got.After <= 0 {
+			t.Errorf("%s: %+v", c.what, got)
+		}
+		r.wantNoAttempt(c.state)
 	}
 }
 
