@@ -23,7 +23,8 @@ type Config struct {
 	// Group is the consumer group. Members of a group share the partitions. A new group
 	// begins at the earliest record.
 	Group string
-	// Topics are read by every member of the group. One that does not exist is waited for.
+	// Topics are read by every member of the group. One that does not exist is waited for,
+	// while the others are read.
 	Topics []string
 	// Dialer makes the connections of the group's membership: TLS, SASL. Default: plain.
 	Dialer *kafka.Dialer

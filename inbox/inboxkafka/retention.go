@@ -15,14 +15,14 @@ const retentionSetting = "retention.ms"
 // warnOfRetention compares how long messages are remembered with how long their topics
 // keep them: one that is read again after it was forgotten has its effect again. Whoever
 // may not read the settings is not warned.
-func warnOfRetention(ctx context.Context, cfg *Config, client *kafka.Client, p *inbox.Processor) {
-	if p.Retention() < 0 {
+func warnOfRetention(ctx context.Context, cfg *Config, client *kafka.Client, p *inbox.Processor, topics []string) {
+	if p.Retention() < 0 || len(topics) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	request := &kafka.DescribeConfigsRequest{}
-	for _, topic := range cfg.Topics {
+	for _, topic := range topics {
 		request.Resources = append(request.Resources, kafka.DescribeConfigRequestResource{
 			ResourceType: kafka.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{retentionSetting},
 		})

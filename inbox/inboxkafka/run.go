@@ -15,9 +15,6 @@ import (
 
 const (
 	joinBackoff = time.Second
-	// topicsInterval is how often a topic that does not exist is looked for, and how often
-	// the number of partitions is.
-	topicsInterval = 5 * time.Second
 	// stopTimeout bounds the farewell to a group that does not answer.
 	stopTimeout = 10 * time.Second
 )
@@ -37,6 +34,9 @@ const (
 //
 // Records of transactions that are open or were aborted are not read, and neither are the
 // control records of transactions (isolation.level read_committed).
+//
+// While some of the topics do not exist the others are read. One that comes, or goes, is a
+// rebalance a few seconds later.
 func Run(ctx context.Context, cfg Config, p *inbox.Processor) error {
 	if err := cfg.complete(); err != nil {
 		return err
@@ -49,12 +49,25 @@ func Run(ctx context.Context, cfg Config, p *inbox.Processor) error {
 	wg.Go(func() { _ = p.Run(running) }) // always nil
 	defer wg.Wait()
 	defer stop()
-	if !awaitTopics(ctx, &cfg, client) {
-		return nil
+	f := newFaults(&cfg)
+	var warned []string
+	for {
+		topics := awaitTopics(ctx, &cfg, client, &f.topics)
+		if len(topics) == 0 {
+			return nil
+		}
+		warnOfRetention(ctx, &cfg, client, p, without(topics, warned))
+		warned = append(warned, topics...)
+		if err := readTopics(ctx, &cfg, client, p, f, topics); err != nil || ctx.Err() != nil {
+			return err
+		}
 	}
-	warnOfRetention(ctx, &cfg, client, p)
+}
+
+// readTopics reads topics until there are others to read, or ctx ends.
+func readTopics(ctx context.Context, cfg *Config, client *kafka.Client, p *inbox.Processor, f *faults, topics []string) error {
 	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-		ID: cfg.Group, Brokers: cfg.Brokers, Dialer: cfg.Dialer, Topics: cfg.Topics,
+		ID: cfg.Group, Brokers: cfg.Brokers, Dialer: cfg.Dialer, Topics: topics,
 		StartOffset: kafka.FirstOffset, SessionTimeout: cfg.SessionTimeout, HeartbeatInterval: cfg.SessionTimeout / 10,
 		RebalanceTimeout: max(cfg.SessionTimeout, 2*cfg.DrainTimeout), JoinGroupBackoff: joinBackoff,
 		WatchPartitionChanges: true, PartitionWatchInterval: topicsInterval,
@@ -63,21 +76,27 @@ func Run(ctx context.Context, cfg Config, p *inbox.Processor) error {
 	if err != nil {
 		return fmt.Errorf("join group %s: %w", cfg.Group, err)
 	}
-	member(ctx, &cfg, client, p, group)
+	ctx, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		defer stop()
+		untilChanged(ctx, cfg, client, topics)
+	})
+	defer watch.Wait()
+	defer stop()
+	member(ctx, cfg, client, p, f, group)
 	return nil
 }
 
 // member works as a member of the group until ctx ends, and leaves it then.
-func member(ctx context.Context, cfg *Config, client *kafka.Client, p *inbox.Processor, group *kafka.ConsumerGroup) {
-	t := trouble{log: cfg.Logger, what: "cannot join the group", args: []any{"group", cfg.Group}}
-	commits := &trouble{log: cfg.Logger, what: "cannot commit offsets", args: []any{"group", cfg.Group}}
+func member(ctx context.Context, cfg *Config, client *kafka.Client, p *inbox.Processor, f *faults, group *kafka.ConsumerGroup) {
 	var sessions sync.WaitGroup
 	for {
 		g, err := group.Next(ctx)
 		if ctx.Err() != nil {
 			break
 		}
-		t.after(err)
+		f.joins.after(err)
 		if err != nil {
 			if errors.Is(err, kafka.ErrGroupClosed) {
 				break
@@ -85,7 +104,7 @@ func member(ctx context.Context, cfg *Config, client *kafka.Client, p *inbox.Pro
 			continue // The group itself pauses.
 		}
 		s := newSession(cfg, p, client, g)
-		s.commits = commits
+		s.commits = &f.commits
 		sessions.Add(1)
 		g.Start(func(generation context.Context) {
 			defer sessions.Done()
@@ -114,40 +133,16 @@ func member(ctx context.Context, cfg *Config, client *kafka.Client, p *inbox.Pro
 	}
 }
 
-// awaitTopics waits until every topic exists; false when ctx has ended before.
-func awaitTopics(ctx context.Context, cfg *Config, client *kafka.Client) bool {
-	t := trouble{log: cfg.Logger, what: "waiting for the topics", args: []any{"group", cfg.Group}}
-	for ctx.Err() == nil {
-		err := haveTopics(ctx, cfg, client)
-		after := t.after(err)
-		if err == nil {
-			return true
-		}
-		pause(ctx, after)
-	}
-	return false
-}
+// faults are what keeps a member from its work, for all its generations.
+type faults struct{ topics, joins, commits trouble }
 
-func haveTopics(ctx context.Context, cfg *Config, client *kafka.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
-	answer, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: cfg.Topics})
-	if err != nil {
-		return err
+func newFaults(cfg *Config) *faults {
+	args := []any{"group", cfg.Group}
+	return &faults{
+		topics:  trouble{log: cfg.Logger, what: "waiting for topics", args: args},
+		joins:   trouble{log: cfg.Logger, what: "cannot join the group", args: args},
+		commits: trouble{log: cfg.Logger, what: "cannot commit offsets", args: args},
 	}
-	found := map[string]bool{}
-	for _, topic := range answer.Topics {
-		if topic.Error != nil {
-			return fmt.Errorf("topic %s: %w", topic.Name, topic.Error)
-		}
-		found[topic.Name] = len(topic.Partitions) > 0
-	}
-	for _, topic := range cfg.Topics {
-		if !found[topic] {
-			return fmt.Errorf("topic %s: %w", topic, kafka.UnknownTopicOrPartition)
-		}
-	}
-	return nil
 }
 
 // trouble logs the first of a row of failures and its end, and says how long to wait.

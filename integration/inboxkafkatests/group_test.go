@@ -176,7 +176,7 @@ func TestTopicThatComesLater(t *testing.T) {
 	r.topic = r.Topic("later")
 	r.member()
 	testenv.Until(t, patience, func(context.Context) error {
-		if !strings.Contains(r.log.String(), "waiting for the topics") {
+		if !strings.Contains(r.log.String(), "waiting for topics") {
 			return errors.New("it does not say what it waits for")
 		}
 		return nil
